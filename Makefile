@@ -14,7 +14,7 @@ test-host: setup ## Hosts with a systemd and a cgroup v2 of their own, emulated:
 	@$(call timed,$@,$(BIN)/pytest tests/host)
 
 .PHONY: test-browser
-test-browser: setup ## The console in a real browser: needs Chromium
+test-browser: setup ## The console in a real browser, and the API from Node.js: needs Chromium and Node.js
 	@.ci/setup-browser
 	@$(call timed,$@,$(BIN)/pytest tests/browser)
 

@@ -19,15 +19,15 @@ __all__ = ["table_of", "table_text"]
 def table_of(command: App, *, top: bool = True) -> Command:
     """The table of a command and of all below it."""
     flags = [*command.help_flags, *(command.version_flags if top else ())]
-    groups = command.default_command is None
+    has_default = command.default_command is not None
     return Command(
         help=short(command.help),
         commands={
             name: table_of(command[name], top=False)
-            for name in (command if groups else ())
+            for name in command
             if not name.startswith("-") and command[name].show
         },
-        arguments=() if groups else tuple(_argument(a) for a in _arguments(command) if a.show),
+        arguments=tuple(_argument(a) for a in _arguments(command) if a.show) if has_default else (),
         flags=tuple((flag, short(command[flag].help)) for flag in flags),
     )
 

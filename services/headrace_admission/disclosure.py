@@ -29,7 +29,7 @@ from headrace_admission.log.byte_budget import PAGE_OF_OPERATIONS_BYTES
 from headrace_admission.state.spec_size import without_command
 from headrace_admission.state.state import State
 
-#: Most holders of a right that an answer names.
+#: Upper bound of the holders of one right that an answer names.
 _MOST_HOLDERS: Final = 20
 
 
@@ -50,8 +50,8 @@ def explain_operation(state: State, request: wire.ExplainOperation, user: str) -
 def recorded_part(answer: Struct, unrecorded: Collection[OperationId]) -> tuple[Struct, bool]:
     """Return the answer, and True if it may be sent now or False if it must wait for the log.
 
-    A list is returned without the operations whose start is not recorded yet, because the start may never be recorded. An answer about one
-    such operation must wait. An answer that an operation was not found must wait too.
+    A list is returned without the operations whose start is not recorded yet, because the start may never be recorded. An answer
+    about one operation must wait until its start is recorded. An answer that an operation was not found must wait too.
     """
     if isinstance(answer, wire.OperationList) and unrecorded:
         return replace(

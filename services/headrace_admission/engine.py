@@ -38,7 +38,7 @@ from headrace_admission.state.operation import Operation
 from headrace_admission.state.rules import GlobalRules, TreeRules
 from headrace_admission.state.state import Page, Restored, State
 
-#: Milliseconds by which the wall clock may differ from the steady clock before that counts as a move of the wall clock.
+#: If the wall clock and the steady clock drift apart by more milliseconds than this between two decisions, the wall clock was moved.
 _CLOCK_MOVE_MS: Final = 1_000
 
 A = TypeVar("A")
@@ -52,7 +52,7 @@ class HalfDecided(HeadraceError):
 
 
 class AdmissionEngine:
-    """All operations of all trees."""
+    """Decides about all operations of all trees."""
 
     def __init__(
         self,
@@ -62,7 +62,8 @@ class AdmissionEngine:
         keep_finished_bytes: int = 128 * 1024 * 1024,
     ) -> None:
         self.state = State(everywhere, keep_finished=keep_finished, keep_finished_bytes=keep_finished_bytes)
-        #: Term of the newest log entry. A leader has announced its own term in the log.
+        #: Term of the newest log entry. While this process leads, that is its own term, because a new leader writes its term to the
+        #: log first.
         self._term = 0
         self._impossible_ends = 0
         #: Wall clock minus steady clock in milliseconds, as of the last decision; None before the first decision.
@@ -260,7 +261,7 @@ class AdmissionEngine:
     def _follow_clock(self, transaction: Transaction, now: Moment) -> None:
         """Record a move of the wall clock, so that no operation ends early or late because the clock was set.
 
-        A move of the clock while no process leads is not noticed: the time until the next decision counts by the wall clock.
+        A move of the clock while no process leads is not noticed. So for the time without a leader, the wall clock counts.
         """
         clock_ms = now.wall_ms - now.steady_ns // NS_PER_MS
         moved_ms = 0 if self._clock_ms is None else clock_ms - self._clock_ms

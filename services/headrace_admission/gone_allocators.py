@@ -1,8 +1,8 @@
 """Find trees whose allocator does not come back.
 
-If an operation has several trees, its other trees can then take over the jobs that such a tree holds. No job runs twice: a runner ends its
-jobs before the lease of its node is over if no heartbeat is answered. So once the leases of all nodes are over, nothing runs in the tree
-any more.
+The jobs that such a tree holds can then run in the other trees of their operations. No job runs twice: if no allocator answers the
+heartbeats of a node, the node's runner ends its jobs before the lease of the node is over. So once the leases of all nodes are over,
+nothing runs in the tree any more.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class LeaseSilence:
 
 
 async def is_gone(bus: Bus, tree: TreeName, silence: LeaseSilence, clock: Clock) -> bool:
-    """Return True if a tree's allocator is not connected and did not renew its lease for the longest lease of its nodes.
+    """Return True if a tree's allocator is not connected, and has not renewed its own lease for longer than the longest lease of its nodes.
 
     To be called every few seconds.
     """
@@ -60,14 +60,14 @@ async def is_gone(bus: Bus, tree: TreeName, silence: LeaseSilence, clock: Clock)
         revision = lease.revision if lease is not None else 0
         if not silence.is_longer(tree, revision, longest_s + _MARGIN_S, clock.steady_s()):
             return False
-        # An allocator that cannot reach the bucket still serves its nodes, so it is asked directly. Nodes cannot answer in its
-        # place, since they do not receive this subject.
+        # An allocator that cannot reach the bucket of leases may still serve its nodes, so the allocator is asked directly. Nodes
+        # cannot forge its answer, because they do not receive requests on this subject.
         await bus.request(subjects.give_up_node(tree), encode(GiveUpNode(_NO_NODE)), timeout_s=_ANSWER_S)
     except NoResponders:
         silence.end(tree)
         return True
     except RequestTimeout:
-        # The server still has the allocator's connection, so it may serve its nodes. It is asked again at the next call.
+        # The server still has a connection of the allocator, so the allocator may still serve its nodes. The next call asks again.
         return False
     except (BusError, *UNREADABLE):
         silence.end(tree)

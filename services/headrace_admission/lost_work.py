@@ -1,10 +1,11 @@
 """Work that preemption cost, by pool, reason and hour, computed from the log.
 
-An attempt counts with the resources of its job times its run time. It is not known how much of its work a job had saved, so this is an
-upper bound of the lost work. An attempt that completed lost nothing, and neither did an attempt whose exit code says that it saved its
+The lost work of an attempt is the resources of its job times its run time. That is an upper bound, because it is not known how much
+of its work a job had saved. An attempt that completed lost nothing, and neither did an attempt whose exit code says that it saved its
 state.
 
-Hours are kept for a week, so that users can compare a day with the days before. The same log gives the same rows.
+Hours are kept for a week, so that users can compare a day with the days before. The rows depend only on the log, so another process
+computes the same rows.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from headrace.wire.preemption import PreemptionReason
 
 #: Upper bound of the rows of single hours. Beyond it the rows of the oldest hours are dropped.
 _MOST_ROWS: Final = 50_000
-#: Upper bound of the sums. Beyond it the oldest sum is dropped.
+#: Upper bound of the number of sums. Beyond it the oldest sum is dropped.
 _MOST_SUMS: Final = 10_000
 #: Resources with a metric of lost work, and their units.
 _UNITS: Final = {"cpu": "hundredths of a core-second", "gpu": "gpu-seconds", "memory": "byte-seconds"}
@@ -46,7 +47,7 @@ class LostWorkRow(msgspec.Struct, frozen=True, array_like=True):
     tree: TreeName
     pool: PoolName
     lost: LostWork
-    #: True: all work that was ever lost there; False: the work that was lost in one hour.
+    #: True: all work that was ever lost in this pool for this reason; False: the work that was lost in one hour.
     is_sum: bool = False
 
 
@@ -82,7 +83,7 @@ class LostWorkBook:
         return sums + [LostWorkRow(at.tree, at.pool, lost) for hour in hours for at, lost in hour.items()]
 
     def told(self, tree: TreeName, pools: Container[PoolName] | None, since_ms: int, until_ms: int) -> list[LostWork]:
-        """Return the work lost in these pools together, or in all pools if None, by hour and reason in order of time."""
+        """Return the work lost in these pools together (None: in all pools): a row for each hour and reason, in order of time."""
         found: dict[tuple[int, PreemptionReason], LostWork] = {}
         for hour_ms in sorted(hour for hour in self._hours if since_ms - HOUR_MS < hour < until_ms):
             for at, lost in self._hours[hour_ms].items():
@@ -92,13 +93,13 @@ class LostWorkBook:
 
     @property
     def kept_since_ms(self) -> int:
-        """Return the Unix time in milliseconds of the oldest hour that is kept, 0 if nothing was lost."""
+        """Return the beginning of the oldest hour with lost work that is kept, in milliseconds of Unix time; 0: no work was lost."""
         return min(self._hours, default=0)
 
     def picture(self, trees: Iterable[TreeName]) -> Callable[[], Iterator[Figure]]:
         """Copy the sums. The returned function makes metrics of the copy, in any thread.
 
-        The root of each tree has metrics from the beginning.
+        The root of each tree has metrics even before any work was lost.
         """
         reasons = [LostIn(tree, ROOT_POOL, reason) for tree in trees for reason in PreemptionReason]
         sums = {at: _NOTHING for at in reasons} | {at: lost.work for at, lost in self._ever.items()}
@@ -126,7 +127,7 @@ def _figures(sums: Mapping[LostIn, Volume]) -> Iterator[Figure]:
         name = f"pool_lost_work_{resource}"
         says = f"Work lost in attempts that were preempted: their {resource}, times the time that they ran. Pools below do not count."
         for at, work in sums.items():
-            # The process reports all trees, so the tree is a label like the other labels.
+            # One admission process reports the metrics of all trees, so the tree is a label here.
             labels = {"tree": at.tree, "pool": at.pool, "reason": at.reason.value}
             key = f"{name}_{at.reason.value}_{at.tree}_{at.pool}"
             yield Figure(key, unit, FigureKind.COUNTER, getattr(work, resource), says, name, labels)

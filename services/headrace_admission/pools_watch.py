@@ -33,13 +33,14 @@ class PoolsWatch:
 
     def __init__(self, runtime: Runtime[AdmissionSettings]) -> None:
         self._runtime = runtime
-        #: New configurations by tree; None for a removed tree. The settings of the service name one tree, which needs no configuration.
+        #: New configurations by tree; None for a removed tree. The tree that is named in the settings of the service exists even
+        #: without a configuration.
         self._came: dict[TreeName, TreeRules | None] = {TreeName(runtime.settings.tree): TreeRules()}
         self._changed = anyio.Event()
         self._mirror: Mirror | None = None
         self._writes: Writes | None = None
         self._heard = 0
-        #: Steady time in seconds. Until then a client may know of a write to the bucket that the mirror does not have yet.
+        #: Steady time in seconds until which a client may know of a write to the bucket that the mirror does not have yet.
         self._may_lack_until_s = math.inf
         #: Number of reads of the bucket that have begun, and the number of the newest read that succeeded.
         self._looks = self._last_good_look = 0
@@ -129,7 +130,7 @@ class PoolsWatch:
         return await self.wait_for_pool(books, request.min_revision, tree, spec.pool or PoolName(user))
 
     async def catch_up(self, timeout_s: float) -> bool:
-        """Wait until the mirror has everything that the bucket has now. Return False if this was not certain before the timeout."""
+        """Wait until the mirror has everything that the bucket has now. Return False if that cannot be confirmed before the timeout."""
         assert self._mirror is not None
         try:
             return await self._mirror.catch_up(timeout_s=timeout_s)
@@ -157,7 +158,8 @@ class PoolsWatch:
         try:
             self._writes = await self._runtime.users.writes(subjects.POOLS_BUCKET)
         except PermissionRefused:
-            # The server is of the previous release. Then each start in an unknown pool asks the bucket.
+            # A server of the previous release does not permit this. `_may_lack_until_s` then stays infinite, so each start in an
+            # unknown pool reads the bucket.
             logger().info(
                 "the server does not send writes to the pools bucket; each start in an unknown pool reads the bucket",
                 bucket=subjects.POOLS_BUCKET,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from heapq import nsmallest
-from itertools import islice
+from itertools import dropwhile, islice
 from typing import Final
 
 import msgspec
@@ -41,12 +41,12 @@ _ATTEMPTS_WITH_OPERATION: Final = 4_096
 _ATTEMPTS_OF_PAGE: Final = 32_768
 #: Upper bound of listed holders of one pool's slots.
 _MOST_HOLDERS: Final = 20
-#: Upper bound of the operations that an explanation names as those for which the explained operation waits.
+#: Upper bound of the awaited operations that the explanation of an operation names.
 _MOST_AWAITED: Final = 20
 #: Bytes of an answer that are reserved for its fixed parts. Its other parts are shortened to the bytes that are left.
 _FRAME_BYTES: Final = 1024
-#: Numbers of first characters by which similar ids are looked for, the largest first. Ids begin with the time of the start, so two
-#: operations with the same first characters started at about the same time.
+#: Similar ids are ids with the same first characters. These are the numbers of first characters that are compared, the largest first.
+#: Ids begin with the time of the start, so two operations with the same first characters started at about the same time.
 _BEGINNINGS: Final = (16, 10, 6)
 #: Number of the newest operations among which similar names are looked for.
 _MOST_COMPARED: Final = 2_000
@@ -56,7 +56,7 @@ _MOST_SIMILAR: Final = 3
 _NODES_TO_TELL: Final = 3
 #: Upper bound of the characters of the reason of a failed operation, and of the text about nodes.
 _MOST_CHARACTERS: Final = 4000
-#: Another word for `pending` in lists.
+#: Name that list requests may use for the state `pending`.
 _WAITING: Final = "waiting"
 
 
@@ -119,18 +119,22 @@ def get_operation(state: State, request: wire.GetOperation) -> OperationView | N
 
 
 def list_operations(state: State, request: wire.ListOperations) -> wire.OperationList | BadRequest:
-    """Return the operations that match, in the order asked for, after the operation that `request.after` names."""
+    """Return the operations that match, in the order asked for, after the operation that `request.after` names.
+
+    Refuse the request if that operation was forgotten and the request does not say where the list goes on.
+    """
     wanted = OperationState.PENDING.value if request.state == _WAITING else request.state
     if wanted and wanted not in list(OperationState):
         return BadRequest("state", request.state, "one of " + ", ".join([*OperationState, _WAITING]))
     chosen: list[OperationView] = []
     page_bytes = 0
     queues = Queues(state)
-    reached = not request.after
-    for operation in _ordered(state, request):
-        if not reached:
-            reached = operation.id == request.after
-        elif _matches(operation, request, wanted):
+    ordered = _ordered(state, request)
+    operations = _after(ordered, request) if request.after else ordered
+    if isinstance(operations, BadRequest):
+        return operations
+    for operation in operations:
+        if _matches(operation, request, wanted):
             shown = view_of(operation, queues.waiting(operation), short=True)
             page_bytes += size_bytes(shown)
             if len(chosen) == request.limit or (chosen and page_bytes > PAGE_OF_OPERATIONS_BYTES):
@@ -141,17 +145,33 @@ def list_operations(state: State, request: wire.ListOperations) -> wire.Operatio
 
 def _ordered(state: State, request: wire.ListOperations) -> Iterable[Operation]:
     """Return the operations from which a list is made, in the order that the request names."""
-    operations: Iterable[Operation] = reversed(state.operations.values())
+    oldest_first = request.order is OperationOrder.OLDEST
+    started = state.operations.values()
+    operations: Iterable[Operation] = started if oldest_first else reversed(started)
     if request.operations:
         operations = [each for name in request.operations if (each := state.operations.get(name)) is not None]
-        operations.sort(key=lambda each: each.started_at_ms, reverse=True)
-    if request.order is OperationOrder.STARTED:
+        operations.sort(key=lambda each: each.started_at_ms, reverse=not oldest_first)
+    if request.order.is_by_start:
         return operations
     at = 0 if request.order is OperationOrder.UNUSED_CPU else 1
     measured = (each for each in operations if each.ledger.used)
     return sorted(
         measured, key=lambda each: unused_of(each.spec, each.ledger.used, each.ledger.task_ends)[at], reverse=True
     )
+
+
+def _after(operations: Iterable[Operation], request: wire.ListOperations) -> Iterable[Operation] | BadRequest:
+    """Return the operations that follow `request.after` in the list, or in its place the time of its start."""
+    ordered, since_ms = list(operations), request.after_started_at_ms
+    for place, operation in enumerate(ordered, 1):
+        if operation.id == request.after:
+            return ordered[place:]
+    if not since_ms or not request.order.is_by_start:
+        return BadRequest("after", request.after, "an operation that the list still has; ask for the first page again")
+    # Operations of the same millisecond are repeated: their order relative to the forgotten operation is not known, and none may be lost.
+    if request.order is OperationOrder.OLDEST:
+        return dropwhile(lambda each: each.started_at_ms < since_ms, ordered)
+    return dropwhile(lambda each: each.started_at_ms > since_ms, ordered)
 
 
 def jobs_of(state: State, request: wire.GetJobs) -> wire.JobPage | NotFound:
@@ -164,7 +184,7 @@ def jobs_of(state: State, request: wire.GetJobs) -> wire.JobPage | NotFound:
 
 
 def explain_operation(state: State, request: wire.ExplainOperation) -> wire.OperationExplanation | NotFound:
-    """Return an operation with every pool in which its slot counts, from the root down in each of its trees."""
+    """Return an operation, and in each of its trees its pool and all pools above it, from the root down."""
     operation = state.operations.get(request.operation)
     if operation is None:
         return not_found(state, request.operation)
@@ -217,7 +237,7 @@ def lost_work(state: State, request: GetLostWork) -> LostWorkTold | NotFound:
     tree, configured = request.tree, state.configuration.trees
     if tree not in configured:
         return NotFound("tree", tree, near=near(tree, configured))
-    # In the answer for a whole tree, the work lost in removed pools counts too.
+    # None stands for all pools. So the answer for a whole tree also counts the work lost in removed pools.
     pools = None if request.pool == ROOT_POOL else set(state.books[tree].with_all_below(request.pool))
     lost = state.lost_work.told(tree, pools, request.since_ms, request.until_ms)
     return LostWorkTold(request.pool, tree, lost, state.lost_work.kept_since_ms)
@@ -264,7 +284,7 @@ def live_operation(operation: Operation, tree: TreeName) -> LiveOperation:
         ephemeral_pool=operation.ephemeral_pool,
         started_at_ms=operation.started_at_ms,
         block=ledger.block,
-        # An operation of several trees has several allocators, each with terms of its own.
+        # An operation in several trees has several allocators with different terms, so there is no single `block_term`.
         block_term=ledger.block_term if owners is None else 0,
         done=ledger.done_bits() if owners is None else owners.bits_of_others(tree, ledger.block),
         attempts=ledger.attempt_slots(0, _ATTEMPTS_WITH_OPERATION),
@@ -290,7 +310,7 @@ def _is_known_in(tree: TreeName, operation: Operation) -> bool:
 def _state_in(operation: Operation, placement: TreePlacement | None) -> OperationState:
     """Return the state of an operation in one tree.
 
-    In this tree it may wait, or end because it left the tree, while it runs in other trees.
+    While the operation runs in other trees, it may wait in this tree, or end here because it was removed from this tree.
     """
     if placement is None:
         return OperationState.ABORTING
@@ -423,7 +443,7 @@ def failed_for_good(ledger: Ledger) -> int:
 
 
 def failure_words(operation: Operation) -> str:
-    """Return the reason of an operation that fails because too many attempts of its jobs have failed, or because of timed-out jobs."""
+    """Return the reason of an operation that fails because too many attempts of its jobs have failed, or because jobs were given up."""
     spec, ledger = operation.spec, operation.ledger
     count, timed_out, jobs = ledger.counts[JobResult.FAILED], ledger.counts[JobResult.TIMED_OUT], spec.job_count
     if count >= spec.max_failed_job_count:
@@ -453,9 +473,9 @@ def _retry_rule(spec: OperationSpec) -> str:
 
 
 def trouble_words(operation: Operation) -> str:
-    """Return a text that names the nodes which could not start a live operation.
+    """Return a text that names the nodes that could not start the command of a live operation.
 
-    Empty while they are fewer than `_NODES_TO_TELL`, or if an attempt has ended in another way.
+    The text is empty while these are fewer than `_NODES_TO_TELL` nodes, or if any attempt was started and has ended.
     """
     return "" if is_final(operation.state) else _never_ran_words(operation, _NODES_TO_TELL)[:_MOST_CHARACTERS]
 
@@ -466,7 +486,7 @@ def _never_ran_words(operation: Operation, least_nodes: int) -> str:
         return ""
     where = f"node{'' if len(nodes) == 1 else 's'} {', '.join(nodes)}"
     last = end_words(operation.ledger.failures[-1])
-    # Attempts that have not ended are not known here.
+    # The ledger does not know whether attempts that have not ended were started, so the text speaks only of attempts that ended.
     return f"no attempt that ended had started: {where} could not start the command; the last failure: {last}"
 
 

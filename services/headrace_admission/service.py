@@ -45,7 +45,8 @@ from headrace_admission.log.checkpointing import Checkpointing
 from headrace_admission.log.history_pages import history_answer, log_page
 from headrace_admission.log.recorder import Recorder
 from headrace_admission.log.restoring import LogFollower, highest_recorded_term
-from headrace_admission.nodes.requests import NodeRequests, read_authority
+from headrace_admission.nodes.keys_file import read_authority
+from headrace_admission.nodes.requests import NodeRequests
 from headrace_admission.pools_watch import PoolsWatch
 from headrace_admission.settings import AdmissionSettings
 from headrace_admission.state.rules import GlobalRules
@@ -360,7 +361,7 @@ class AdmissionService:
         operation = self.engine.state.operations.get(request.operation)
         pools = {TreeName(tree): said.pool for tree, said in request.scheduling_options_per_pool_tree.items()}
         if operation is not None:
-            # The groups of the owner decide whether the operation may run in another pool.
+            # Whether the operation may run in another pool depends on the groups of the owner.
             await self._groups.know(operation.user)
         if operation is not None and request.pool is not None:
             pools.setdefault(operation.spec.tree, request.pool)
@@ -386,7 +387,7 @@ class AdmissionService:
         return await self._deciding(self.engine.on_report)(request, caller)
 
     async def _on_whole(self, request: ledger_wire.WholeOperationsRequest, _caller: Caller) -> msgspec.Struct:
-        # Wait for the events in flight: the state contains them already, but they may never become durable.
+        # The answer is sent only when all events in the state are durable, because other events may never become durable.
         await self._checkpointing.until_open()
         return await self._after_flush(queries.whole_operations(self.engine.state, request, self._role.term))
 
@@ -397,7 +398,7 @@ class AdmissionService:
     async def _on_get(self, request: wire.GetOperation, caller: Caller) -> msgspec.Struct:
         if request.operation in self.engine.state.operations:
             return await self._if_not_missed(disclosure.get_operation(self.engine.state, request, caller.name))
-        # For an unknown id all ids are compared, to name the operations whose ids begin in the same way.
+        # For an unknown id, many ids are compared to find similar ones, so this request waits for its turn, as slow requests do.
         return await self._asking_as_user(disclosure.get_operation)(request, caller)
 
     async def _on_history(self, request: GetOperationHistory, _caller: Caller) -> msgspec.Struct:
@@ -425,10 +426,10 @@ class AdmissionService:
         return NotRecorded(waited_ms=waited_ms, why=self._recorder.appender.why_waiting)
 
     async def _if_not_missed(self, answer: msgspec.Struct) -> msgspec.Struct:
-        """Return the answer without unrecorded operations.
+        """Return the answer to a question, without operations whose start is not recorded yet.
 
-        An answer about an unknown or unrecorded operation is sent only after a flush of the log, since a successor may already
-        have recorded more.
+        An answer about such an operation, or about an unknown operation, is sent only after a flush of the log. The flush fails if a
+        successor, which may know more, writes the log already.
         """
         answer, is_sure = disclosure.recorded_part(answer, self._recorder.unrecorded_starts())
         return answer if is_sure else await self._after_flush(answer)
@@ -450,7 +451,10 @@ class AdmissionService:
         return None
 
     def _tell_terms(self) -> None:
-        """Publish the ledger's allocator terms to processes that take a term: a term lower than these would always be refused."""
+        """Publish the allocator terms that the state contains, so that a process that takes a term takes a higher term.
+
+        A lower term would always be refused.
+        """
         for tree, term in self.engine.state.allocator_terms.items():
             self._runtime.terms.see(role_of("allocator", tree), term)
 
@@ -506,7 +510,9 @@ class AdmissionService:
             for tree in self.engine.state.owning_trees():
                 if await is_gone(self._runtime.bus, tree, silence, self._runtime.clock):
                     await self._checkpointing.until_open()
-                    self._log.error("allocator is gone; its jobs of operations in several trees are lost", tree=tree)
+                    self._log.error(
+                        "an allocator is gone; the jobs that it ran for operations in several trees are lost", tree=tree
+                    )
                     self._recorder.note(self.engine.on_allocator_gone(tree, self._shell.now()).effects)
 
     async def _look_at_times(self) -> None:

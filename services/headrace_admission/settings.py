@@ -16,29 +16,29 @@ class AdmissionSettings(CommonSettings, frozen=True, kw_only=True):
     keep_finished: int = 10_000
     #: Bytes of memory that finished operations may take; the oldest are forgotten first.
     keep_finished_bytes: Annotated[int, msgspec.Meta(ge=0)] = 128 * 1024 * 1024
-    #: Entries of the log that are kept behind a checkpoint as history.
+    #: Number of log entries that are kept as history after a checkpoint covers them.
     keep_entries: int = 100_000
     #: Upper bound of the bytes of the whole log.
     keep_bytes: int = 1024 * 1024 * 1024
-    #: Events in the log after which a checkpoint is written. A checkpoint is also written when the service stops.
+    #: Number of recorded events after which a checkpoint is written. A checkpoint is also written when the service stops.
     checkpoint_events: int = 20_000
-    #: Bytes of the log after which a checkpoint is written.
+    #: Number of recorded bytes after which a checkpoint is written.
     checkpoint_bytes: int = 64 * 1024 * 1024
     #: Time within which the event of a request must be durable. If it takes longer, the answer is "not recorded; the same id may be
     #: retried".
     answer_deadline_ms: int = 2_000
-    #: Largest number of requests that may wait for the log. If more wait, new requests are refused as busy, and nothing is done.
+    #: Largest number of requests that may wait for the log. If more requests wait, new requests are refused as busy, without any effect.
     most_waiting: int = 10_000
-    #: Longest time for which the oldest of these requests may wait. If it waits longer, new requests are refused as busy, too.
+    #: Longest time for which a request may wait for the log. If the oldest request waits longer, new requests are refused as busy, too.
     longest_waiting_ms: int = 2_000
     #: Largest number of starts that are decided and wait for the log. Further starts wait, and the users take turns.
     most_starts_at_once: int = 2_000
-    #: Largest number of bytes of the starts that are decided and wait for the log. The default is what two entries hold: one is being
-    #: written while the other is filled.
+    #: Largest number of bytes of the starts that are decided and wait for the log. The default is what two entries of the log hold:
+    #: one entry is being written while the next is filled.
     most_bytes_of_starts_at_once: int = 512 * 1024
     #: Time that a request waits for the revision of the pool configuration that it names.
     revision_wait_ms: int = 2_000
-    #: Period of publishing the log's position, by which a reader notices that it missed the last entry.
+    #: Period in which the position of the log is published. By the position, readers notice that they missed the last entry.
     tell_period_ms: int = 1_000
     #: Upper bound of live operations of all trees together; further starts are refused.
     max_operation_count: int = 5_000
@@ -54,20 +54,23 @@ class AdmissionSettings(CommonSettings, frozen=True, kw_only=True):
     require_specified_pools_existence: bool = False
     #: True: operations may be moved to another pool.
     pool_change_is_allowed: bool = True
-    #: Period of scanning all queues for operations that may run, and all pools with limits for operations with larger jobs.
+    #: Period of scans. A scan starts all waiting operations that may run, and finds operations whose jobs exceed the limits of their pools.
     pending_by_pool_operation_scan_period_ms: int = 60_000
-    #: Time for which each job of an operation must be larger than the resource limits of a pool before the operation fails.
+    #: Time after which an operation fails if each of its jobs is larger than the resource limits of a pool.
     limiting_ancestor_safe_timeout_ms: Annotated[int, msgspec.Meta(ge=0)] = 300_000
-    #: Bytes that archives with files of operations may take for each user.
+    #: Bytes that the archives of one user, with files of operations, may take.
     most_archive_bytes_of_a_user: Annotated[int, msgspec.Meta(ge=0)] = 512 * 1024 * 1024
-    #: Bytes that archives with files of operations may take for all users together.
+    #: Bytes that the archives of all users together may take.
     most_archive_bytes: Annotated[int, msgspec.Meta(ge=0)] = 4 * 1024 * 1024 * 1024
     #: Time after which an archive is removed if no operation was started with it.
     unused_archive_ms: Annotated[int, msgspec.Meta(ge=1_000)] = 3_600_000
 
-    #: True: the groups that this host knows for an account with the name of a person (NSS: /etc/group, LDAP, ...) count as groups of that
-    #: person. Users of other hosts have the groups of the account with their name here.
+    #: True: the groups that this host knows for an account with the name of a person (NSS: /etc/group, LDAP, ...) count as groups of
+    #: that person. A person who works on another host gets the groups of the account with the same name on this host.
     groups_of_host: bool = False
+    #: True: the groups that the operator wrote into the credential of a person (`headrace user add --groups`) count as groups of the person
+    #: while the person is connected with the credential. Needs `authority_file`.
+    groups_of_login: bool = False
     #: Time after which ended runs are added to the records of consumption.
     consumption_period_ms: Annotated[int, msgspec.Meta(ge=100)] = 60_000
     #: Number of days for which the consumption of single operations is kept.
@@ -76,12 +79,12 @@ class AdmissionSettings(CommonSettings, frozen=True, kw_only=True):
     keep_daily_consumption_days: Annotated[int, msgspec.Meta(ge=1, le=36_500)] = 1_100
     #: Number of days for which the consumption of months and years is kept.
     keep_consumption_days: Annotated[int, msgspec.Meta(ge=1, le=36_500)] = 3_660
-    #: Upper bound of the bytes of all records of consumption. Beyond it the oldest records of single operations are removed, all but
+    #: Upper bound of the bytes of all records of consumption. Beyond it the oldest records of single operations are removed, but not
     #: those of the last 30 days.
     keep_consumption_bytes: Annotated[int, msgspec.Meta(ge=0)] = 2 * 1024 * 1024 * 1024
 
-    #: Bytes that all connections of one person, node or host together may send to the server in a second. If it sends more for
-    #: some seconds, it is held out for a while. This needs an `authority_file`.
+    #: Bytes that all connections of one person, node or host together may send to the server in a second. A person, node or host that
+    #: sends more for some seconds is held out for a while. This needs an `authority_file`.
     most_sent_bytes_per_s: Annotated[int, msgspec.Meta(ge=1024 * 1024)] = 64 * 1024 * 1024
     #: Messages that all connections of one person, node or host together may send to the server in a second.
     most_sent_messages_per_s: Annotated[int, msgspec.Meta(ge=1_000)] = 20_000

@@ -16,12 +16,12 @@ from headrace.wire.codec import encode
 from headrace_admission.queries import published_view
 from headrace_admission.state.operation import Operation
 
-#: Number of views that are published between two turns of the event loop.
+#: Number of views that are published before other tasks get their turn.
 _SLICE: Final = 8
 
 
 class OperationViews:
-    """The views of operations with unpublished changes. Several changes before an operation's turn are published once."""
+    """Publishes the views of operations that changed. If an operation changes several times before its turn, its view is published once."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus

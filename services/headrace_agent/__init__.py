@@ -1,1 +1,1 @@
-"""The agent of a node: sends the heartbeats and obeys the answers. Its runner holds the jobs."""
+"""The agent of a node: sends heartbeats to the allocator and carries out the orders in the answers. The runner beside it holds the jobs."""

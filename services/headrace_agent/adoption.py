@@ -1,7 +1,7 @@
 """Adoption: bring the node's allocations in line with a full report (`FullReport`) of the runner.
 
-Pure. The agent believes what the runner reports. A job that is missing in the report is either sent to the runner again or counts as
-lost. A job of an earlier agent process is adopted with an allocation of its own.
+Pure. The agent believes what the runner reports. A job of the agent that is missing in the report is either sent to the runner again
+or counted as lost. For a job in the report that an earlier agent process started, a new allocation is made.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class Adoption:
         """Process a full report of the runner, then start waiting allocations as far as there are free resources."""
         same_runner, self._jobs.runner_pid = picture.pid == self._jobs.runner_pid, picture.pid
         self._jobs.makes_folders = picture.makes_folders
-        # The runner drops its queued jobs at `Hello`. No job may be queued again before the whole report is processed.
+        # The runner dropped its queued jobs when this agent said `Hello`. No job may be queued there again before the whole report is
+        # processed.
         self._jobs.runs_ahead = False
         effects = self._catch_up(picture, now)
         told = {kept.run.job for kept in picture.running} | {end.key for end in picture.ended}
@@ -49,7 +50,7 @@ class Adoption:
         return effects + self._jobs.start_waiting()
 
     def lose_all(self, reason: str, now: Moment) -> list[AgentEffect]:
-        """Count all jobs as lost, because the runner does not report what became of them."""
+        """Count all jobs as lost, because the runner does not report whether they run or have ended."""
         return [
             effect for allocation in list(self._held.by_job.values()) for effect in self._lose(allocation, reason, now)
         ]
@@ -78,9 +79,9 @@ class Adoption:
         return self._adopt(kept)
 
     def _adopt(self, kept: KeptJob) -> list[AgentEffect]:
-        """Adopt a job of an earlier agent process, as a closing allocation if the job was interrupted.
+        """Make an allocation for a job that an earlier agent process started. If the job was interrupted, the allocation is closing.
 
-        The other slots of the allocation are not known any more.
+        Only this job is known; the unstarted slots that the allocation had in the earlier process are not.
         """
         key = kept.run.job
         note = note_in(kept.run)
@@ -106,9 +107,9 @@ class Adoption:
         return [line_about("info", "adopted", allocation, pid=kept.started.pid)]
 
     def _tell_again_or_lose(self, allocation: Allocation, same_runner: bool, now: Moment) -> list[AgentEffect]:
-        """Send an unconfirmed job to the runner again, or count the job as lost.
+        """Send a job whose start the runner has not confirmed to the same runner process again; count any other job as lost.
 
-        A runner process never starts the same job twice, so sending the job again to the same process is safe.
+        A runner process never starts the same job twice, so it is safe to send the job again.
         """
         job = allocation.job
         assert job is not None, allocation.id

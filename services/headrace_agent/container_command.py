@@ -1,7 +1,7 @@
-"""The command that runs a job in an image, by the container runtime of the host. Pure.
+"""Makes the command by which the host's container runtime runs a job in an image. Pure.
 
-The container shares the host's network and IPC, the account, the limits and the cgroup of the job, and the folders that the job needs, at
-their own paths. Its process ids and its other files are its own.
+The container uses the host's network and IPC, and the account, limits and cgroup of the job. It sees the host folders that the job needs,
+at the paths that they have on the host. All other files come from the image. With Podman the container also has process ids of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import msgspec
 from headrace.images import APPTAINER, RUNTIME_TAGS, apptainer_name, is_path, podman_name, runtimes_of
 from headrace_agent.runner.protocol import HELPER_PREFIX, MARKER, RUNNER_MARKER, RunContainer
 
-#: Shell code that removes what Podman has recorded of containers whose processes were killed together with Podman.
+#: Shell code that removes Podman's records of earlier containers whose processes were killed together with Podman, so that Podman could not
+#: remove the records itself.
 _TIDY: Final = """
 podman=$1
 "$podman" ps --filter label=headrace.job --format '{{.ID}} {{.Pid}}' 2>/dev/null | while read -r id pid; do
@@ -25,8 +26,8 @@ done
 #: Shell code that runs Podman if the agent is root. Podman then passes the signals that it gets on to the container.
 _AS_ROOT: Final = _TIDY + 'exec "$@"\n'
 #: Shell code that runs Podman if the agent is not root. Podman is then two processes: a parent, and its child in a user namespace. The
-#: parent ends at the first signal; the child passes signals on to the container. So Podman gets a session of its own, and the shell sends
-#: the signals of the job to the child alone.
+#: parent ends at the first signal; the child passes signals on to the container. So Podman runs in a session of its own, where signals to
+#: the job's process group do not reach it. The shell catches these signals and sends them to the child alone.
 _AS_ACCOUNT: Final = (
     _TIDY
     + """
@@ -46,7 +47,8 @@ while :; do
 done
 """
 )
-#: Variables that change what Podman itself does. They are given to the container by value, and not to Podman.
+#: Variables that would change what Podman itself does. They are not set for Podman; its command line sets them for the container, with
+#: their values.
 _OF_CLIENT: Final = ("HOME", "LOGNAME", "PATH", "TMPDIR", "USER")
 _PREFIXES_OF_CLIENT: Final = (
     "BUILDAH_",
@@ -64,12 +66,12 @@ _APPTAINER_ENVIRONMENT: Final = "APPTAINERENV_"
 _PODMAN_FAILED: Final = 125
 #: Exit code by which Apptainer says that it could not start the container.
 _APPTAINER_FAILED: Final = 255
-#: Characters that a folder of a container must not have in its path, since runtimes separate paths and options with them.
+#: Characters that the path of a folder for a container must not contain: the runtimes use them to separate paths and options.
 _NOT_IN_PATHS: Final = ":,"
 
 
 class ContainerRuntime(msgspec.Struct, frozen=True):
-    """The container runtime of the host."""
+    """The container runtime that was found on the host, and what the host offers to containers."""
 
     #: `podman` or `apptainer`.
     name: str
@@ -78,13 +80,14 @@ class ContainerRuntime(msgspec.Struct, frozen=True):
     #: Path of crun, which leaves the processes of a container in the cgroup of their job. This field and the fields below apply to Podman
     #: only.
     oci_runtime: str = ""
-    #: Path of a static init program, which passes signals on; empty: the command is process 1 and must handle signals itself.
+    #: Path of a static init program, which runs as process 1 of the container and passes signals on to the job's command. Empty: the
+    #: command is process 1, and must handle signals itself.
     init: str = ""
-    #: Limits of a process, such as `nofile=1024:4096`.
+    #: Limits of each process in a container, such as `nofile=1024:4096` (soft and hard limit).
     ulimits: tuple[str, ...] = ()
     #: True if the host describes its NVIDIA devices for containers (CDI, Container Device Interface).
     has_cdi: bool = False
-    #: Device files that every job with a GPU needs.
+    #: Device files that every job with a GPU needs, besides the device files of its GPUs.
     gpu_files: tuple[str, ...] = ()
     #: True if the host has message queues (`/dev/mqueue`). Without them, Podman can give the host's IPC only to a container that runs as
     #: root. Any other container then gets only the shared memory of the host.
@@ -92,16 +95,16 @@ class ContainerRuntime(msgspec.Struct, frozen=True):
 
     @property
     def tag(self) -> str:
-        """The tag of a node with this runtime."""
+        """Return the tag that a node with this runtime has, by which operations with an image choose the node."""
         return RUNTIME_TAGS[self.name]
 
 
 class JobDevices(msgspec.Struct, frozen=True):
     """The GPU devices of one job."""
 
-    #: Identifiers of the devices for the library of the vendor.
+    #: Identifiers by which the library of the vendor knows the devices.
     ids: tuple[str, ...] = ()
-    #: Device files of the devices.
+    #: Paths of the device files.
     files: tuple[str, ...] = ()
     is_nvidia: bool = True
 
@@ -115,7 +118,7 @@ class JobInImage(msgspec.Struct, frozen=True):
     environment: Mapping[str, str]
     #: Working directory; empty: the working directory of the image.
     folder: str = ""
-    #: Folders of the host that the job finds in the container.
+    #: Folders of the host that are mounted in the container, at the same paths.
     folders: Sequence[str] = ()
     devices: JobDevices = JobDevices()
     #: True if the job runs as root.
@@ -123,16 +126,16 @@ class JobInImage(msgspec.Struct, frozen=True):
 
 
 class InContainer(msgspec.Struct, frozen=True):
-    """The command that the runner starts in place of a job's own."""
+    """The command that the runner starts in place of the job's own command, with its environment."""
 
     argv: list[str]
-    #: Variables to add to the variables of the host.
+    #: Variables that the runtime is started with, in addition to the variables of the host.
     environment: dict[str, str]
     container: RunContainer
 
 
 class CannotContain(Exception):
-    """The host cannot run the job in its image. The text says why, without the name of the image: only some people may see it."""
+    """The host cannot run the job in its image. The text says why, without the name of the image, which only some people may see."""
 
 
 def in_container(runtime: ContainerRuntime | None, job: JobInImage) -> InContainer:
@@ -166,11 +169,11 @@ def _by_podman(runtime: ContainerRuntime, job: JobInImage, folders: Sequence[str
         *(f"--device={each}" for each in (gpus if devices.ids else ())),
         *((f"--workdir={job.folder}",) if job.folder else ()),
     ]
-    # Changes of the job to files of the image are written to a layer of the container. The layer is removed with the container.
+    # If the job changes files of the image, the changes are written to a layer of the container, which is removed with the container.
     image = ("--rootfs", f"{job.image}:O") if is_path(job.image) else (podman_name(job.image),)
     podman = [runtime.program, "--cgroup-manager=cgroupfs", f"--runtime={runtime.oci_runtime}", "run"]
-    # Podman passes little else than variables of the locale to its helper. So the runner sets the markers a second time, with the prefix of
-    # such variables.
+    # The helper that Podman leaves beside a container must carry the markers of the job too, but Podman passes on hardly any variables
+    # except those of the locale. So the runner sets each marker a second time, with the prefix of locale variables (`LC_`).
     return InContainer(
         ["/bin/sh", "-c", _AS_ROOT if job.is_root else _AS_ACCOUNT, "sh", *podman, *options, *image, *job.argv],
         {name: job.environment[name] for name in by_name},
@@ -179,12 +182,14 @@ def _by_podman(runtime: ContainerRuntime, job: JobInImage, folders: Sequence[str
 
 
 def _is_of_client(name: str) -> bool:
-    # Podman takes a name that ends with `*` for all variables whose names begin with the part before the `*`.
+    # To Podman, `--env=NAME*` means all variables whose names begin with `NAME`. So a variable whose name ends with `*` is given with its
+    # value.
     return name in _OF_CLIENT or name.startswith(_PREFIXES_OF_CLIENT) or name.endswith("*")
 
 
 def _by_apptainer(runtime: ContainerRuntime, job: JobInImage, folders: Sequence[str]) -> InContainer:
-    # Without a process id namespace all processes of the container are in the process group of the job.
+    # There is no option for a process id namespace of the container's own. So all processes of the container stay in the job's process
+    # group.
     options = [
         *("--cleanenv", "--no-home"),
         *(f"--bind={folder}" for folder in folders),

@@ -1,4 +1,4 @@
-"""Effects that the agent's engine asks of its shell, and the facts that the shell gives the engine. Data only."""
+"""The effects that the agent's engine returns for its shell to carry out, and the facts that the shell gives the engine. Data only."""
 
 from __future__ import annotations
 
@@ -19,41 +19,43 @@ from headrace_agent.runner.protocol import ToRunner
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Facts about one agent process that do not change."""
+    """Facts about one agent process that do not change while it lives."""
 
     node: NodeName
     tree: TreeName
     incarnation: Incarnation
     #: The resources that the host offers.
     total: Resources
-    #: The scrubbed environment; each job's environment is built on it.
+    #: The harmless variables of the host, which every job gets besides its own variables.
     environment: dict[str, str]
-    #: Milliseconds from the interruption of the jobs to their kill when the agent stops. A job's own timeout applies if it is shorter.
+    #: Milliseconds from the interruption of the jobs to their kill when the agent stops. The interruption timeout of a job's operation
+    #: applies if it is shorter.
     stop_timeout_ms: int
-    #: Name of the agent's machine; distinguishes two agents with the same node name.
+    #: Name of the agent's machine; tells apart two agents on different machines that use the same node name.
     machine: str = ""
     accounts: AccountMapping = AccountMapping()
     #: Folder that holds one folder of files for each operation that has files.
     files_folder: str = ""
     #: Folder for the progress files that jobs write and the deadline files that the runner writes; empty: none.
     exchange_folder: str = ""
-    #: Upper bound in bytes of the log of one output stream of one job, whatever its operation says. The runner accepts no larger number.
+    #: Upper bound in bytes of the log of one output stream of one job, even if the job's operation asks for more. The runner accepts no
+    #: larger number.
     largest_log_cap_bytes: int = 2**60
     gpus: HostGpus = HostGpus()
-    #: The program that runs jobs in images; None: there is none.
+    #: The container runtime, which runs jobs in images; None: the host has no usable runtime.
     containers: ContainerRuntime | None = None
     #: True if jobs without an account run as root.
     is_root: bool = False
-    #: Milliseconds without a turn after which the runner ends a person's session.
+    #: Milliseconds without a turn (a request of the person) after which the runner ends a session.
     session_grace_ms: int = 60_000
 
 
 class Trouble(enum.StrEnum):
     """The kinds of problems that keep jobs from starting, as the shell reports them."""
 
-    #: The runner is not connected. Its jobs are as it last reported them, or not known yet.
+    #: The runner is not connected. The agent knows the runner's jobs only from the runner's last report, or not at all.
     RUNNER_AWAY = "runner_away"
-    #: No runner could be started and none exists, so nothing can be running.
+    #: There is no runner, and none could be started. So no job can be running.
     NO_RUNNER = "no_runner"
     #: The logs or the runner's job files cannot be written.
     LOGS = "logs"
@@ -64,7 +66,7 @@ class Trouble(enum.StrEnum):
 
 
 class Beat(msgspec.Struct, frozen=True):
-    """Send this heartbeat, then call `on_orders` or `on_heartbeat_lost`."""
+    """Send this heartbeat, then call `on_orders` with its answer, or `on_heartbeat_lost` if no answer arrives."""
 
     heartbeat: Heartbeat
 
@@ -79,17 +81,19 @@ class SendToRunner(msgspec.Struct, frozen=True):
 
 
 class EnrolNode(msgspec.Struct, frozen=True):
-    """Enrol the node after a pause of `after_ms`, trying until it succeeds. Then call `on_enrolled`."""
+    """Wait `after_ms`, then ask admission to enrol the node, again and again until it succeeds. Then call `on_enrolled`."""
 
     after_ms: int
 
 
 class Reconnect(msgspec.Struct, frozen=True):
-    """Connect to the runner anew to get its full report: it has a job that the agent does not know."""
+    """Connect to the runner again, because it reported a job that the agent does not know. The runner sends a full report to each new
+    connection.
+    """
 
 
 class Leave(msgspec.Struct, frozen=True):
-    """End the agent after all messages have been sent. `with_runner`: the runner was ordered to end too."""
+    """End the agent after all messages have been sent. `with_runner` is True if the runner was ordered to end too."""
 
     with_runner: bool
 
@@ -106,7 +110,7 @@ AgentEffect = Beat | SendToRunner | EnrolNode | Reconnect | Leave | LogRecord | 
 
 
 def line_about(level: Literal["debug", "info"], event: str, allocation: Allocation, **more: str | int) -> LogRecord:
-    """Return a log line with the fields by which an allocation and its job can be followed through all logs."""
+    """Return a log line with the fields by which an allocation and its job can be followed through the logs of all services."""
     fields: dict[str, str | int] = {"operation": allocation.operation, "allocation": allocation.id}
     if allocation.job is not None:
         fields["index"] = allocation.job.key.index

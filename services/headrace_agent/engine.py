@@ -1,23 +1,23 @@
 """The agent's decisions: which orders it obeys, what each heartbeat reports, when a heartbeat is sent, and how the agent stops.
 
-After each call `due_ns` returns the time of the next `on_tick`. These rules are decided here, beyond the contract of the
-messages:
+After each call `due_ns` returns the time of the next `on_tick`. The engine keeps these rules, which the descriptions of the messages do not
+state:
 
-* No heartbeat is sent before the runner's first full report (`FullReport`), or the news that there is no runner. Until then the
-  agent does not know everything that runs on the node.
-* After a restart of the agent its allocations are those of the runner's full report. Each has one job, and is closing if that
-  job was interrupted. Slots that had not started are not in that report, so the allocator assigns them again.
+* No heartbeat is sent before the runner's first full report (`FullReport`) arrives, or before the agent learns that there is no runner.
+  Until then the agent does not know everything that runs on the node.
+* After a restart of the agent its allocations are those of the runner's full report. Each allocation has one job, and is closing if that
+  job was interrupted. The report does not list slots whose jobs had not started, so the allocator assigns these slots again.
 * While there is a problem (`trouble`), and after the agent was asked to stop, new allocations are returned at once with their
   slots.
-* The agent answers every full report of the runner with the lease, before any job. The runner may be a new process, which
-  starts no job without a lease.
+* The agent answers every full report of the runner with the lease, before any job. This is needed because the runner may be a new process,
+  which starts no job until it has a lease.
 * An answer with `enrolled=False` does not extend the lease: an allocator that does not count the node may assign its jobs to
   other nodes.
-* While the runner is away or does not answer, the lease is not extended. When the lease has expired, the jobs are reported as
-  lost, so that they run on other nodes. The runner ends them when it runs again, and a new runner ends what its predecessor
-  left.
-* Orders that would take one allocation beyond `LARGEST_ALLOCATION_JOBS` slots, or all allocations together beyond
-  `LARGEST_PICTURE_BYTES`, are void as a whole, because a heartbeat could not report the result.
+* While the runner is away or does not answer, the lease is not extended. When the lease has expired, the agent reports the jobs as lost, so
+  that they run on other nodes. A runner that was only stopped for a while ends these jobs when it continues. A new runner ends the jobs
+  that the runner before it left.
+* Orders that would take one allocation beyond `LARGEST_ALLOCATION_JOBS` slots, or all allocations together beyond `LARGEST_PICTURE_BYTES`,
+  are void as a whole, because a heartbeat could not hold the report of so many slots.
 """
 
 from __future__ import annotations
@@ -57,18 +57,22 @@ from headrace_agent.session_spans import AnsweredTurn, SessionSpans
 from headrace_agent.starts_and_ends import StartsAndEnds
 from headrace_agent.void_orders import Awaited, why_nudge_is_void, why_orders_are_void
 
-#: Upper bound of unacknowledged job ends. When it is reached, no further job starts.
+#: Upper bound of the ends of jobs that admission has not recorded yet. While there are that many, no further job starts.
 MOST_UNRECORDED_ENDS: Final = 5_000
-#: Milliseconds from the time at which the runner ends its jobs to the time at which the allocator may give the jobs to other nodes. The
-#: margin is at most half of the lease. The first half of the margin is for jobs that ignore SIGTERM, the second half for the kill itself.
+#: Milliseconds from the end of the runner's lease, at which the runner begins to end its jobs, to the time at which the allocator may give
+#: the jobs to other nodes. The margin is at most half of the allocator's lease. In the first half of the margin jobs may react to SIGTERM;
+#: the second half is for the kill.
 _LEASE_MARGIN_MS: Final = 10_000
 #: The latest end of a lease that the runner accepts, in nanoseconds of CLOCK_BOOTTIME.
 _LATEST_NS: Final = 2**62
-#: If an allocation has more unstarted jobs than this, the heartbeat that reports its ended job may wait.
+#: If an allocation has more unstarted jobs than this, the heartbeat that reports the end of one of its jobs may wait for further ends: the
+#: allocation needs no new jobs soon.
 _MANY_AHEAD: Final = 8
-#: Milliseconds between a successful enrolment and the next request, for a node that the allocator does not know yet.
+#: Smallest number of milliseconds between a successful enrolment and the next request to enrol. The agent enrols the node again while the
+#: allocator answers that it does not know the node.
 _ENROL_AGAIN_MS: Final = 1_000
-#: Upper bound in bytes of the session spans in one heartbeat. None are in a heartbeat that has not four times as much space left.
+#: Upper bound in bytes of the spans of sessions in one heartbeat. A heartbeat with less than four times as much free space carries no such
+#: spans.
 _MOST_SESSIONS_BYTES: Final = 16 * 1024
 _STOP_REASON: Final = "the agent of this host stopped"
 
@@ -86,7 +90,7 @@ class AgentEngine:
         self.pulse = Pulse()
         #: The highest allocator term whose orders were obeyed.
         self.term: Term = 0
-        #: Number of void answers and nudges, which were not obeyed.
+        #: Number of answers and nudges that were void, and therefore not obeyed.
         self.void = 0
         self._jobs = StartsAndEnds(identity, self.held, self._files)
         self._faults = HostFaults()
@@ -100,7 +104,7 @@ class AgentEngine:
         self._enrolling = False
         self._enrolled_ns: int | None = None
         self._left = False
-        #: The lease that was last sent to the runner; sent again to a runner that may not know it.
+        #: The lease that was last sent to the runner. It is sent again after a full report, since the runner may be a new process.
         self._lease: NodeLease | None = None
         #: Number of times that the lease expired while jobs were here and was extended afterwards.
         self._leases_passed = 0
@@ -109,7 +113,7 @@ class AgentEngine:
         self._session_spans = SessionSpans(identity.session_grace_ms)
 
     def due_ns(self) -> int | None:
-        """Return the CLOCK_BOOTTIME in nanoseconds at which `on_tick` has something to do, or None."""
+        """Return the CLOCK_BOOTTIME in nanoseconds at which `on_tick` has something to do, or None if nothing is planned."""
         due = (
             *(self.pulse.next_ns(), self._stopping.deadline_ns, self.held.first_wait_ends_ns(), self._faults.until_ns),
             *(self._lost_ns(), self._session_spans.next_ns()),
@@ -117,12 +121,12 @@ class AgentEngine:
         return min([due_ns for due_ns in due if due_ns is not None], default=None) if not self._left else None
 
     def on_start(self, now: Moment) -> Outcome[None, AgentEffect]:
-        """Begin to wait for the runner, and enrol the node. This must be the first call."""
+        """Begin to wait for the runner, and enrol the node. This must be the first event that the engine gets."""
         self.pulse.started(now.steady_ns)
         return Outcome(None, self._enrol(now))
 
     def on_tick(self, now: Moment) -> Outcome[None, AgentEffect]:
-        """Do what is due now: overdue waits, deadlines, the next heartbeat. An early call does no harm."""
+        """Do what is due now: return overdue allocations, act on deadlines, and send the next heartbeat. An early call does no harm."""
         if self._faults.end_pause(now):
             return self.on_trouble(Trouble.HOST_FAULT, "", now)
         effects = self._jobs.give_back_overdue(now)
@@ -138,7 +142,9 @@ class AgentEngine:
         return self._done(effects, now)
 
     def on_orders(self, orders: Orders, now: Moment) -> Outcome[None, AgentEffect]:
-        """Obey the answer to a heartbeat. A void answer is only counted; its heartbeat then counts as lost."""
+        """Obey the answer to a heartbeat. A void answer is only counted; the caller then reports its heartbeat as lost
+        (`on_heartbeat_lost`).
+        """
         in_flight = self.pulse.seq if self.pulse.in_flight else None
         awaited = Awaited(self._identity.node, self._identity.incarnation, in_flight, self.term)
         why = why_orders_are_void(orders, awaited, self.held)
@@ -171,7 +177,7 @@ class AgentEngine:
     def on_heartbeat_lost(self, seq: int, unit: float, now: Moment) -> Outcome[None, AgentEffect]:
         """Record that the heartbeat `seq` got no answer, or an answer that was not obeyed.
 
-        `unit` in [0, 1) spreads the pauses of many nodes before the next heartbeat.
+        `unit` is a random number in [0, 1). It varies the pause before the next heartbeat, so that many nodes do not send at the same time.
         """
         if seq != self.pulse.seq or not self.pulse.in_flight:
             return Outcome(None)
@@ -179,7 +185,7 @@ class AgentEngine:
         return self._done([], now)
 
     def on_nudge(self, nudge: Nudge, now: Moment) -> Outcome[None, AgentEffect]:
-        """Send a heartbeat now, unless the nudge is void."""
+        """Send a heartbeat at once because a nudge asks for it, unless the nudge is void."""
         why = why_nudge_is_void(nudge, self._identity.node, self.term)
         if why:
             self.void += 1
@@ -232,7 +238,7 @@ class AgentEngine:
         `RUNNER_AWAY` and `NO_RUNNER` also end with the runner's full report.
         """
         if kind is Trouble.NO_RUNNER and words:
-            # Nothing can run without a runner, so the agent knows that nothing runs here, and heartbeats may be sent.
+            # Without a runner no job can run here. So the agent knows what runs (nothing), and heartbeats may be sent.
             self.pulse.open()
         before = self._trouble.get(kind, "")
         if kind in (Trouble.RUNNER_AWAY, Trouble.NO_RUNNER):
@@ -250,11 +256,11 @@ class AgentEngine:
         return self._done([line, *self._jobs.start_waiting()], now)
 
     def refusal_of_session(self, session: str) -> Busy | None:
-        """Return why no further session may begin with a job of this node now, else None."""
+        """Return the refusal for a session that would be one too many on this node, or None if the session is known or may begin."""
         return None if self._session_spans.knows(session) else self._session_spans.refusal()
 
     def on_session(self, answered: AnsweredTurn, now: Moment) -> Outcome[None, AgentEffect]:
-        """Record that the runner answered a turn of a person's session with a job."""
+        """Record that the runner answered a turn (a request) of a person's session with a job."""
         spans, has_news, turn = self._session_spans, False, answered.turn
         if not spans.knows(turn.session):
             jobs = (key for key in self.held.by_job if (key.operation, key.index) == (turn.operation, turn.index))
@@ -281,7 +287,7 @@ class AgentEngine:
         return self._done([*self._files.over(operations, self.held.specs)], now)
 
     def on_progress(self, progress: Mapping[JobKey, int], now: Moment) -> Outcome[None, AgentEffect]:
-        """Record the progress of jobs, in thousandths. The next heartbeat reports it; no heartbeat is sent just for progress."""
+        """Record the progress of jobs, in thousandths. The next heartbeat reports the progress; no heartbeat is sent only for this."""
         for key, thousandths in progress.items():
             allocation = self.held.by_job.get(key)
             if allocation is not None and allocation.job is not None:
@@ -289,7 +295,7 @@ class AgentEngine:
         return Outcome(None)
 
     def on_stop(self, mode: StopMode, now: Moment) -> Outcome[None, AgentEffect]:
-        """Begin to stop. A later request counts only if its mode is more urgent."""
+        """Begin to stop. While the agent stops, a further request counts only if its mode is more urgent."""
         if not self._stopping.begin(mode, self.pulse.seq, now):
             return Outcome(None)
         self.pulse.want(HeartbeatReason.STOPPING)
@@ -311,7 +317,7 @@ class AgentEngine:
         return run_checks(self.checks())
 
     def figures(self) -> list[Figure]:
-        """Return the metrics of this node's allocations, jobs and heartbeats."""
+        """Return the metrics of this node's allocations, jobs, heartbeats, lease and sessions."""
         return [
             *self.held.figures(),
             *self.pulse.figures(),
@@ -337,7 +343,7 @@ class AgentEngine:
         ]
 
     def _extend_lease(self, lease_ms: int, sent_ns: int) -> list[AgentEffect]:
-        """Extend the runner's lease to shortly before the time at which the allocator may give the jobs to other nodes."""
+        """Extend the runner's lease. It ends a margin before the time at which the allocator may give the jobs to other nodes."""
         margin_ms = min(_LEASE_MARGIN_MS, lease_ms // 2)
         until_ns = sent_ns + (lease_ms - margin_ms) * NS_PER_MS
         known = self._lease
@@ -362,7 +368,8 @@ class AgentEngine:
         """
         if self._lease is None or Trouble.RUNNER_AWAY not in self._trouble or not self.held.by_job:
             return None
-        # After the end of its lease the runner has `timeout_ms` from SIGTERM to SIGKILL, and as much time again for the kill itself.
+        # When its lease ends, the runner sends SIGTERM to the jobs, and SIGKILL `timeout_ms` later. The same time is allowed again for the
+        # kill to take effect.
         return self._lease.until_boottime_ns + 2 * self._lease.timeout_ms * NS_PER_MS
 
     def _enrol(self, now: Moment) -> list[AgentEffect]:
@@ -375,7 +382,7 @@ class AgentEngine:
         return [EnrolNode(pause_ms)]
 
     def _note_left_out(self, why: str) -> list[AgentEffect]:
-        """Log once why the tree assigns nothing to the node, and once that the node may get jobs again."""
+        """Log why the tree assigns nothing to the node if the reason is new, or that the node may get jobs again."""
         if why == self._left_out:
             return []
         self._left_out = why
@@ -391,14 +398,14 @@ class AgentEngine:
 
     def _on_picture(self, picture: FullReport, now: Moment) -> list[AgentEffect]:
         if self._left:
-            # The runner gets the order again, since it may have been away when it was ordered to end.
+            # The agent has left. The runner gets the order to end again, since it may have been away when the order was first sent.
             return self._end_runner()
         self.pulse.open()
         self._limits = picture.isolation
         self._trouble.pop(Trouble.RUNNER_AWAY, None)
         self._trouble.pop(Trouble.NO_RUNNER, None)
         self._jobs.hold = self._hold()
-        # The lease goes before any job: the runner may be a new process, which starts no job without a lease.
+        # The lease is sent before any job: the runner may be a new process, which starts no job without a lease.
         effects: list[AgentEffect] = [SendToRunner(self._lease)] if self._lease is not None else []
         effects += self._adoption.on_picture(picture, now)
         if picture.trouble:
@@ -413,7 +420,9 @@ class AgentEngine:
         return [SendToRunner(EndAll(0, _STOP_REASON))] if self._stopping.with_runner else []
 
     def _close_all(self, timeout_ms: int | None) -> list[AgentEffect]:
-        """Close all allocations that have a job. The operation's own interruption timeout applies if it is shorter."""
+        """Close all allocations that have a job. `timeout_ms` is the time from the interruption of a job to its kill; the interruption
+        timeout of the job's operation applies if it is shorter. None: the jobs are not interrupted.
+        """
         effects: list[AgentEffect] = []
         for allocation in list(self.held.by_job.values()):
             spec = self.held.specs.get(allocation.operation)
@@ -428,7 +437,7 @@ class AgentEngine:
         return "the agent is stopping" if self._stopping.mode is not None else self._all_trouble()
 
     def _node_state(self) -> NodeState:
-        """Return the state that the node is to have. A failing health command drains it."""
+        """Return the state that the node is to have. While the health command fails, the node is draining."""
         state = self._stopping.node_state
         return NodeState.DRAINING if state is NodeState.OPEN and Trouble.HEALTH in self._trouble else state
 
@@ -443,7 +452,7 @@ class AgentEngine:
         return short_text("; ".join(words))
 
     def _done(self, effects: list[AgentEffect], now: Moment) -> Outcome[None, AgentEffect]:
-        """Append to the effects what is due now: the end of the agent, or a heartbeat."""
+        """Return the effects, with the end of the agent or a heartbeat at their end if either is due now."""
         if self._left:
             return Outcome(None, effects)
         if self._stopping.may_leave(self.pulse, self.held, now):

@@ -1,7 +1,7 @@
-"""The timing of heartbeats: at most one is in flight, and one is sent at once when there is a reason.
+"""The timing of heartbeats: at most one heartbeat is in flight, and the next is sent without delay when there is a reason.
 
-Without a reason the next heartbeat is sent when the allocator asked for it, and never in a tight loop. Pure. All times are
-nanoseconds of CLOCK_BOOTTIME.
+Without a reason the next heartbeat is sent when the period that the allocator asked for is over. Short pauses apply in any case, so that a
+node never sends heartbeats without a break. Pure. All times are nanoseconds of CLOCK_BOOTTIME.
 """
 
 from __future__ import annotations
@@ -11,30 +11,31 @@ from typing import Final
 from headrace.runtime.engine import NS_PER_MS, Figure, counter, gauge
 from headrace.wire.heartbeat import HeartbeatReason
 
-#: Shortest time between two heartbeats, so that jobs which end one right after the other are reported together. The heartbeat
-#: about the end of the last job on the node is sent without this wait.
+#: Shortest time between two heartbeats, so that jobs which end one right after the other are reported together. The heartbeat that reports
+#: the end of the last job on the node is sent without this wait.
 _GAP_NS: Final = 10 * NS_PER_MS
 #: Every heartbeat, even the heartbeat about the end of the last job, waits at least this part (1/100) of the period that the allocator
 #: asked for. The allocator asks for longer periods if it has more nodes or is under load. Without this wait, a node that runs one short job
 #: after another would take as much of the allocator's time as a thousand other nodes. A nudge ends the wait.
 _PART_OF_PACE: Final = 100
-#: Shortest time between two heartbeats if every reason for the second heartbeat may wait.
+#: Shortest time between two heartbeats if no reason to send the second heartbeat is urgent.
 _TOGETHER_NS: Final = 100 * NS_PER_MS
-#: Pause before the next heartbeat after one was lost, at least an eighth of the period that the allocator asked for. It doubles with each
-#: further loss. An allocator that is too busy to answer would only get busier from quick retries.
+#: Pause after the first lost heartbeat. If an eighth of the period that the allocator asked for is longer, the pause is that long. It
+#: doubles with each further heartbeat lost in a row, because quick retries would make a busy allocator even busier.
 _FIRST_PAUSE_NS: Final = 500 * NS_PER_MS
 #: Upper bound of the pause after lost heartbeats. If the allocator asked for a longer period, the period is the upper bound. With pauses of
 #: 5 s, ten thousand nodes send 2,000 heartbeats a second.
 _LONGEST_PAUSE_NS: Final = 5_000 * NS_PER_MS
 _PAUSE_WHILE_STOPPING_NS: Final = 500 * NS_PER_MS
-#: Time that the first heartbeat waits for the enrolment, so that it does not come from an unknown node.
+#: Longest time that the first heartbeat waits for the enrolment of the node. Without the wait the allocator would often not know the node
+#: yet.
 _ENROLMENT_NS: Final = 300 * NS_PER_MS
 
 
 class Pulse:
     """The timing of heartbeats.
 
-    No heartbeat is sent before `open`: until the runner has reported its jobs, a heartbeat would be wrong.
+    No heartbeat is sent before `open` is called: until the runner has reported its jobs, a heartbeat would lack them.
     """
 
     def __init__(self) -> None:
@@ -42,24 +43,25 @@ class Pulse:
         self.seq = 0
         #: Sequence number of the newest heartbeat whose answer was obeyed.
         self.applied = 0
-        #: Sequence number of the newest heartbeat that was answered or given up.
+        #: Sequence number of the newest heartbeat that is no longer in flight, because it was answered or given up.
         self.settled = 0
         self.lost_in_a_row = 0
         self._open = False
-        #: Time at which the heartbeat in flight was sent; None: none is in flight.
+        #: Time at which the heartbeat in flight was sent; None: no heartbeat is in flight.
         self._in_flight_ns: int | None = None
         self._sent_ns = 0
         self._wanted: HeartbeatReason | None = HeartbeatReason.STARTED
         #: True if the next heartbeat may be delayed a little, so that it reports further events too.
         self._may_wait = False
-        #: True if the last job of the node has ended, so that the next heartbeat need not wait for the end of another job.
+        #: True if no job runs on the node since the last one ended, so that the next heartbeat need not wait for further ends.
         self._is_last = False
-        #: Earliest time of the next heartbeat, even if there is a reason to send one.
+        #: Earliest time of the next heartbeat, even if there is a reason to send a heartbeat sooner.
         self._floor_ns = 0
-        #: Earliest times of the next heartbeat after the newest answer; 0: no bound. `_last_gap_ns` applies if the last job ended.
+        #: Earliest times of the next heartbeat, set by the newest answer; 0: no bound. `_last_gap_ns` applies if the last job on the node
+        #: has ended, `_gap_ns` otherwise.
         self._gap_ns = self._last_gap_ns = 0
         self._due_ns = 0
-        #: Period that the allocator asked for: the time from the newest answer to the next heartbeat.
+        #: Period that the allocator asked for: the time from its newest answer to the next heartbeat.
         self._told_ns = 0
 
     @property
@@ -79,8 +81,8 @@ class Pulse:
     def want(self, reason: HeartbeatReason, *, may_wait: bool = False, is_last: bool = False) -> None:
         """Ask for a heartbeat: it is sent as soon as no other heartbeat is in flight and no pause holds.
 
-        With `may_wait` the heartbeat waits up to a tenth of a second for further reasons. `is_last` says that the last job of the
-        node has ended. The heartbeat then does not wait for ends of further jobs, because the node runs no further job.
+        With `may_wait` the heartbeat waits up to a tenth of a second for further reasons. `is_last` says that the last job of the node has
+        ended. The heartbeat then does not wait for ends of other jobs, because no other job runs on the node.
         """
         self._is_last = self._is_last or is_last
         self._may_wait = may_wait and (self._wanted is None or self._may_wait)
@@ -88,7 +90,7 @@ class Pulse:
             self._wanted = reason
 
     def end_pause(self, now_ns: int) -> None:
-        """End all pauses, because a message arrived: a service is there again, or asks for a heartbeat."""
+        """End all pauses, because a message showed that the allocator or admission can be reached, or asked for a heartbeat."""
         self._floor_ns, self._gap_ns, self._last_gap_ns = min(self._floor_ns, now_ns), 0, 0
 
     def begin_heartbeat(self, now_ns: int) -> HeartbeatReason | None:
@@ -106,7 +108,7 @@ class Pulse:
         return reason
 
     def answered(self, next_ms: int, now_ns: int) -> int:
-        """Record that the heartbeat in flight was answered and the answer is obeyed. Return the time at which it was sent."""
+        """Record that the heartbeat in flight was answered and the answer is obeyed. Return the time at which the heartbeat was sent."""
         assert self._in_flight_ns is not None
         sent_ns = self._in_flight_ns
         self._in_flight_ns = None
@@ -120,7 +122,7 @@ class Pulse:
         return sent_ns
 
     def lost(self, unit: float, now_ns: int, *, stopping: bool) -> None:
-        """Give up the heartbeat in flight. `unit` in [0, 1) spreads the pauses of many nodes."""
+        """Give up the heartbeat in flight. `unit` is a random number in [0, 1) that varies the following pause from node to node."""
         self._in_flight_ns = None
         self.settled = self.seq
         first_ns, longest_ns = max(_FIRST_PAUSE_NS, self._told_ns // 8), max(_LONGEST_PAUSE_NS, self._told_ns)
@@ -132,7 +134,9 @@ class Pulse:
         self._floor_ns = self._due_ns = now_ns + pause_ns
 
     def next_ns(self) -> int | None:
-        """Return the time from which on `begin_heartbeat` returns a reason, or None while a heartbeat is in flight or none may be sent."""
+        """Return the time from which on `begin_heartbeat` returns a reason. Return None while a heartbeat is in flight, and before
+        `open`.
+        """
         if not self._open or self._in_flight_ns is not None:
             return None
         floor_ns = max(self._floor_ns, self._last_gap_ns if self._is_last else self._gap_ns)

@@ -17,7 +17,7 @@ from headrace.wire.heartbeat import Heartbeat
 from headrace.wire.refusals import NotAllowed, NotReady, WrongState, not_allowed
 from headrace.wire.trace import HeartbeatTraced, TraceHeartbeat
 
-#: Seconds that a request waits until its heartbeat was answered or given up.
+#: Longest time in seconds that a request for a trace waits until the traced heartbeat is answered or given up.
 _WAIT_S: Final = 3.0
 
 
@@ -32,7 +32,7 @@ class HeartbeatTraces:
     async def on_asked(
         self, request: TraceHeartbeat, caller: Caller
     ) -> HeartbeatTraced | NotAllowed | NotReady | WrongState:
-        """Trace the next heartbeat for a caller, and answer with its trace id when the heartbeat is over."""
+        """Trace the next heartbeat for a caller. When the heartbeat is answered or given up, answer the caller with the id of the trace."""
         person = self._person(caller.name)
         if not person.administrator:
             return not_allowed(person, f"trace heartbeats of node {request.node}")
@@ -55,7 +55,7 @@ class HeartbeatTraces:
 
     @contextmanager
     def span(self, heartbeat: Heartbeat) -> Iterator[None]:
-        """Surround the sending of a heartbeat and the handling of its answer with a span, if a trace was requested."""
+        """If a trace was requested, record the `with` block, which sends a heartbeat and handles its answer, as one span."""
         asked, self._asked = self._asked, []
         if not asked:
             yield

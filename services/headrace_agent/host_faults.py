@@ -1,6 +1,6 @@
 """Host faults at the start of jobs: a full disk, no resources for a process, limits that cannot be set.
 
-They do not count as failures of the operation. The node starts no job for a while, so that its jobs run on other nodes.
+Such a fault does not count as a failure of the operation. After it the node starts no job for a while, so that the jobs run on other nodes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _LONGEST_PAUSE_MS: Final = 300_000
 
 
 class HostFaults:
-    """The pause after a host fault. Each pause is twice as long as the one before, unless a job started in between."""
+    """The pause after a host fault. Each pause is twice as long as the pause before it, up to a bound, unless a job started in between."""
 
     def __init__(self) -> None:
         #: CLOCK_BOOTTIME in nanoseconds at which the pause ends; None: no pause.
@@ -36,7 +36,7 @@ class HostFaults:
             self._next_ms = _FIRST_PAUSE_MS
 
     def end_pause(self, now: Moment) -> bool:
-        """Return True if the pause has just ended; only once for each pause."""
+        """End the pause if its time is over. Return True at the call that ends it, else False."""
         if self.until_ns is None or now.steady_ns < self.until_ns:
             return False
         self.until_ns = None

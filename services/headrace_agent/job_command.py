@@ -25,13 +25,14 @@ if [ -n "$2" ] && [ "$2" = "$1" ]; then exec 2>&1; fi
 shift 3
 exec "$@"
 """
-#: Names of variables that a shell hands on unchanged. Some shells drop names such as `a.b`, and set their own values for the three names
-#: in the pattern. All other variables become arguments of `env`, which other accounts of the host can see until the program runs.
+#: Pattern of the names of variables that every shell hands on unchanged. Some shells drop names such as `a.b`, and set their own values for
+#: the three names in the pattern. Variables whose names do not match are passed as arguments of `env`, which other accounts of the host can
+#: see until the program runs.
 _KEPT_BY_SHELL: Final = re.compile(r"(?!(?:IFS|OPTIND|PPID)\Z)[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 def spec_of_job(spec: JobSpec, key: JobKey) -> JobSpec:
-    """Return the spec with command and environment of the task of a job; the spec itself if the operation has no tasks."""
+    """Return the spec of one job. If the operation has tasks, it has the command of the job's task, and the task's variables are added."""
     found = task_of(spec.tasks, key.index)
     if found is None:
         return spec
@@ -40,7 +41,9 @@ def spec_of_job(spec: JobSpec, key: JobKey) -> JobSpec:
 
 
 def job_index(spec: JobSpec, key: JobKey) -> int:
-    """Return the index that a job sees."""
+    """Return the index that a job gets in its environment and for its line. If the operation lists `indexes`, it is the job's entry
+    there.
+    """
     return parse_indexes(spec.indexes).of_job(key.index) if spec.indexes else key.index
 
 
@@ -53,14 +56,14 @@ def job_line(spec: JobSpec, key: JobKey) -> str | None:
 def job_argv(spec: JobSpec, key: JobKey) -> list[str]:
     """Return the program and the arguments of a job, with the job's line in place of `{}`.
 
-    Raises `BadInput` if they are too long.
+    Raises `BadInput` if the arguments become too long.
     """
     line = job_line(spec, key)
     return spec.argv if line is None else with_line(spec.argv, line)
 
 
 def with_files(spec: JobSpec, key: JobKey, argv: list[str]) -> list[str]:
-    """Return the command that opens the files of a job and then runs `argv`."""
+    """Return the command that connects a job's input and output to its files and then runs `argv`; `argv` itself if that needs no shell."""
     # Lines of jobs are confidential, but everybody can see the reason of a job's end. If a line names a program that is missing, the runner
     # would put the program's name into the reason. So the shell starts the program: it reports the name in the job's log only.
     is_line = "{}" in spec.argv[0] and job_line(spec, key) is not None

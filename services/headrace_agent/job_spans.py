@@ -1,4 +1,4 @@
-"""Spans of the jobs of traced operations: from the order to the running process, and from there to its end."""
+"""Spans of the jobs of traced operations: one from the start order to the running process, and one from there to the end of the job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.wire.trace import SpanContext, has_span, job_span, placement_span,
 from headrace_agent.run_order import note_in
 from headrace_agent.runner.protocol import Ended, FullReport, Pong, Recalled, Run, Started, ToAgent
 
-#: Upper bound of jobs tracked at a time; no host runs more.
+#: Upper bound of jobs whose spans are tracked at a time; no host runs more jobs.
 _MOST_JOBS: Final = 10_000
 
 
@@ -28,7 +28,7 @@ class _Job(msgspec.Struct):
 
 
 class JobSpans:
-    """Records the spans of this node's jobs, if their operation is traced."""
+    """Records the spans of those jobs of this node whose operation is traced."""
 
     def __init__(self, node: NodeName) -> None:
         self._node = node
@@ -40,7 +40,7 @@ class JobSpans:
             self._note(run, tracing.now_ns())
 
     def on_runner(self, message: ToAgent) -> None:
-        """Record a report of the runner: a start, an end, or everything that runs."""
+        """Record what the runner reports: the start or end of a job, or (in a full report) all jobs that run."""
         if not tracing.is_on():
             return
         match message:

@@ -1,4 +1,4 @@
-"""Orders by which the runner starts and interrupts jobs, with notes for a later agent process."""
+"""Makes the orders by which the runner starts and interrupts jobs. Each order carries a note for a later agent process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class AdoptionNote(msgspec.Struct, frozen=True):
     gpus: tuple[str, ...] = ()
 
 
-#: The progress file of a job whose progress cannot be read; what the job writes there is dropped.
+#: The progress file of a job whose progress the agent cannot read. What the job writes there is dropped.
 _NOWHERE: Final = "/dev/null"
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(AdoptionNote)
@@ -54,8 +54,8 @@ def run_order(
 ) -> Run:
     """Return the order that starts a job of an allocation. `of_all` is the spec of all jobs of the operation.
 
-    `files` is the folder of the operation's files, and `failure` the reason why the files did not come. If `makes_folders` is False, the
-    runner is older than the agent and makes no folders for progress files; the progress of jobs with an account is then dropped.
+    `files` is the folder of the operation's files; `failure` says why they could not be fetched, if that failed. If `makes_folders` is
+    False, the runner is older than the agent and makes no folders for progress files: the progress of jobs with an account is then dropped.
     """
     spec = spec_of_job(of_all, key)
     account = identity.accounts.account_of(spec.user)
@@ -119,7 +119,7 @@ def _in_image(
 
 
 def interrupt_order(key: JobKey, allocation: Allocation, timeout_ms: int, reason: str) -> Interrupt:
-    """Return the order that ends the job of an allocation."""
+    """Return the order that interrupts the job of an allocation. Its note carries the record of the preemption, if there is one."""
     return Interrupt(key, timeout_ms, reason, _encoder.encode(allocation.preemption))
 
 

@@ -1,7 +1,7 @@
 """The shell of the agent: connects the engine with the bus, the runner, signals and clocks.
 
-The engine takes one input at a time, all on one event loop. The shell performs its effects in their order. Slow effects (a
-heartbeat, an enrolment) are only handed to the task that performs them.
+The engine handles one input at a time, on the thread of one event loop. The shell performs the engine's effects in their order. Slow
+effects, such as a heartbeat or an enrolment, are only handed to a task that performs them.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ from headrace_agent.to_runner.link import RunnerLink
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-#: Seconds that a runner has to write its last records and end. After that the agent ends without it.
+#: Seconds for which the agent, when it ends, waits until a runner that must end too has written its last records and has ended.
 _RUNNER_END_S = 5.0
 _LOOK_AT_FOLDERS_S = 10.0
 _LOOK_AT_EXCHANGE_S = 2.0
@@ -82,12 +82,12 @@ _SIGNALS = {
 
 
 async def serve(runtime: Runtime[AgentSettings]) -> None:
-    """Run the agent until it has stopped as it was asked to. Raises `StateInUse`, `ForeignState`."""
+    """Run the agent until it was asked to stop and has stopped. Raises `StateInUse`, `ForeignState`."""
     state = runtime.settings.state()
     try:
         lock: int | None = claim(state, "agent")
     except OSError:
-        # The runner will report what is wrong with the folder, so no lock is taken.
+        # The folder cannot be used. The agent runs without a lock, so that it can report what is wrong with the folder.
         lock = None
     try:
         await Agent(runtime, next_incarnation(state, runtime.clock.wall_ms())).run()
@@ -147,7 +147,7 @@ class Agent:
         self._renewal = CredentialRenewal(settings.credential_file, buses, runtime.clock, self._ask_for_word)
         self._heartbeat: Heartbeat | None = None
         self._enrol_after_ms = 0
-        #: Each of the following events is set when there is new work for the task that waits for it.
+        #: These three events are set when there is new work for the tasks that wait for them: a heartbeat, an enrolment, an earlier tick.
         self._beat = anyio.Event()
         self._enrol = anyio.Event()
         self._changed = anyio.Event()
@@ -162,8 +162,8 @@ class Agent:
         gpus = ",".join(self.engine.held.gpus)
         self._log.info("agent started", tree=self._settings.tree, total=self.engine.held.total.as_tuple(), gpus=gpus)
         async with anyio.create_task_group() as tasks:
-            # The engine starts before any input can arrive, and without waiting for the bus: a request to stop then finds the
-            # runner and its jobs.
+            # The engine starts before any input can arrive, and does not wait for the bus. So a request to stop can end the runner and its
+            # jobs even if there is no connection to the bus.
             self._do(self.engine.on_start(self._shell.now()))
             if self._settings.health_command:
                 self._on_trouble(Trouble.HEALTH, "health_command has not ended yet for the first time")
@@ -186,7 +186,7 @@ class Agent:
 
     async def _speak(self, tasks: TaskGroup) -> None:
         """Subscribe first, then start the tasks that send, so that no answer or nudge is missed."""
-        # The credential is renewed first, because this release may listen on a subject that the old credential does not allow yet.
+        # The credential is renewed first: this release may subscribe to a subject that a credential of an older release does not allow.
         self._runtime.readiness.waits("renews the credential of the node")
         await self._renewal.renew()
         await self.listen()
@@ -237,7 +237,7 @@ class Agent:
         if isinstance(message, Ended):
             has_failed = message.end.result is JobResult.FAILED and bool(message.end.reason)
             if has_failed or message.is_host_fault:
-                # A full disk may be the cause, and every job that starts here would fail for it, so the folders are checked now.
+                # A full disk may be the cause, and then every further job would fail too. So the folders are checked now.
                 self._look.set()
         self._job_spans.on_runner(message)
         self._do(self.engine.on_runner(message, self._shell.now()))
@@ -309,7 +309,7 @@ class Agent:
             self._on_trouble(Trouble.LOGS, "; ".join(filter(None, defects)))
             with anyio.move_on_after(_LOOK_AT_FOLDERS_S):
                 await self._look.wait()
-                # Many jobs may fail together; one check then serves them all.
+                # Many jobs may fail together. After this pause, one check covers all of them.
                 await anyio.sleep(_LOOK_AGAIN_S)
 
     async def _look_at_health(self) -> None:
@@ -327,8 +327,8 @@ class Agent:
         while True:
             try:
                 exchange = await anyio.to_thread.run_sync(JobExchange, folder)
-                # The first full report of the runner must come first: before it, a running job cannot be distinguished from a finished
-                # one.
+                # The folder is read only after the runner's first full report: before it, the agent does not know which jobs run, and could
+                # remove entries of running jobs.
                 while self.engine.pulse.is_open:
                     names = await anyio.to_thread.run_sync(exchange.names)
                     if names:
@@ -373,7 +373,7 @@ class Agent:
     async def _request(
         self, subject: str, request: msgspec.Struct, kind: type[T], timeout_ms: int, *, unanswered: str
     ) -> T | None:
-        """Return the answer to a request. If there is none, log the reason and return None."""
+        """Return the answer to a request. If no answer arrives, or the answer is a refusal or unreadable, log that and return None."""
         about = {"request": type(request).__name__}
         try:
             data = await self._bus.request(subject, encode(request), timeout_s=timeout_ms / 1000)

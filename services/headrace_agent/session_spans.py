@@ -1,11 +1,12 @@
-"""The sessions of people with this node's jobs, as they are reported and recorded.
+"""Spans: the form in which the sessions of people with this node's jobs are reported to admission and recorded there.
 
-Pure. Sessions of one person with one run of a job are one span while they follow each other within `_CLOSE_NS`. The first span of a person
-with a job ends with its last session. The next span, if it begins while the first is remembered, lasts at least as long as `_CLOSE_NS`.
-So a person who runs commands all the time causes one span a minute for each job.
+Pure. A span covers one or more sessions of one person with one run of a job. The person's first span with the run ends as soon as none of
+its sessions is open. If a further session begins while that span is remembered, it begins a new span, which lasts at least `_CLOSE_NS`. All
+sessions that begin before the end of a span belong to the span. So a person who runs commands all the time causes only one span a minute
+for each job.
 
-A new agent process knows no spans. The sessions that go on begin new spans with their next turns, which come every few seconds. Admission
-then records that the ends of the former spans are unknown.
+A new agent process does not know the spans of the agent process before it. Sessions that go on begin new spans with their next turns, which
+come every few seconds. Admission then records that it is not known when the former spans ended.
 """
 
 from __future__ import annotations
@@ -23,18 +24,19 @@ from headrace.wire.heartbeat import MOST_SESSION_SPANS, JobKey, SessionSpan
 from headrace.wire.refusals import Busy
 from headrace.wire.sessions import SessionTurn
 
-#: Time within which the sessions of a person with a job are one span, and for which an ended span is remembered.
+#: Time for which an ended span is remembered. A span that begins while an earlier span is remembered lasts at least as long.
 _CLOSE_NS: Final = 60_000 * NS_PER_MS
-#: Time after the grace time after which a session without turns has ended. The runner ends it at the end of the grace time.
+#: Time that the agent waits after the grace time of a session without turns, before the session counts as ended here. The runner ends such
+#: a session when the grace time is over.
 _MARGIN_NS: Final = 5_000 * NS_PER_MS
 
 
 class AnsweredTurn(msgspec.Struct, frozen=True):
-    """A turn of a person's session that the runner answered."""
+    """A turn (a request) of a person's session that the runner answered."""
 
     turn: SessionTurn
     user: str
-    #: True if the process has ended, or the person left with this turn.
+    #: True if the session is over: its process has ended, or the person hung up with this turn.
     is_over: bool
 
 
@@ -43,15 +45,15 @@ class _Span:
 
     def __init__(self, began: SessionSpan, ends_from_ns: int) -> None:
         self.began = began
-        #: Earliest time at which it may end.
+        #: Earliest time at which the span may end.
         self.ends_from_ns = ends_from_ns
         #: Time of the last turn of each open session, by the name of the session.
         self.open: dict[str, int] = {}
         self.sessions = 0
-        #: Time at which the last session ended, and the same time as Unix time in milliseconds.
+        #: Time at which the last open session of the span ended, and the same time as Unix time in milliseconds.
         self.left_ns = self.left_at_ms = 0
         self.is_begin_recorded = self.is_end_recorded = False
-        #: True once its end was noticed.
+        #: True once the end of the span was noticed.
         self.is_over = False
 
     @property
@@ -65,7 +67,7 @@ class _Span:
             self.left_ns, self.left_at_ms = now.steady_ns, max(now.wall_ms, self.began.began_at_ms, 1)
 
     def notice_end(self, now_ns: int) -> bool:
-        """End the span if that is due. Return True if it ended now."""
+        """Note the end of the span if no session is open and it may end. Return True if its end was noted by this call."""
         was_over, self.is_over = self.is_over, self.is_over or (not self.open and now_ns >= self.ends_from_ns)
         return self.is_over and not was_over
 
@@ -78,14 +80,14 @@ class SessionSpans:
         self._spans: dict[tuple[JobKey, str], list[_Span]] = {}
         #: Spans of the open sessions, by the name of the session.
         self._open: dict[str, _Span] = {}
-        #: Names of sessions that ended last. The answer to a late turn does not begin such a session again.
+        #: Names of the sessions that ended last, so that an answer to a late turn does not begin such a session again.
         self._gone: deque[str] = deque(maxlen=MOST_SESSION_SPANS)
 
     def knows(self, session: str) -> bool:
         return session in self._open or session in self._gone
 
     def refusal(self) -> Busy | None:
-        """Return the refusal of a new session while as many spans are kept as can be reported, else None."""
+        """Return the refusal of a new session if as many spans are kept as a heartbeat can report, else None."""
         count = sum(len(each) for each in self._spans.values())
         if count < MOST_SESSION_SPANS:
             return None
@@ -93,7 +95,7 @@ class SessionSpans:
         return Busy(count, 0, why)
 
     def on_begun(self, session: str, job: JobKey, allocation: AllocationId, user: str, now: Moment) -> bool:
-        """Record that a session began. Return True if a span began with it."""
+        """Record that a session began. Return True if a span began with the session."""
         spans = self._spans.setdefault((job, user), [])
         is_new = not spans or spans[-1].is_over
         if is_new:
@@ -106,7 +108,7 @@ class SessionSpans:
         return is_new
 
     def on_turn(self, session: str, now: Moment, *, is_over: bool) -> bool:
-        """Record that a turn of a known session was answered. Return True if its span ended with it."""
+        """Record that a turn of a known session was answered. Return True if the session's span has ended with this turn."""
         span = self._open.get(session)
         if span is None:
             return False
@@ -121,7 +123,8 @@ class SessionSpans:
         self._gone.append(session)
 
     def on_time(self, jobs: Container[JobKey], now: Moment) -> bool:
-        """End sessions whose person sends no turns any more, and those of jobs that are over. Drop what need not be remembered.
+        """End the sessions whose person sends no turns any more, and the sessions with jobs that have ended. Drop spans that need not be
+        remembered.
 
         Return True if a span ended.
         """
@@ -154,7 +157,9 @@ class SessionSpans:
         return min(due, default=None)
 
     def report(self) -> list[SessionSpan]:
-        """Return the spans to report: each from its beginning until that is recorded, then from its end until that is recorded."""
+        """Return the spans to report. The beginning of a span is reported until admission has recorded it. Once the span has ended, its
+        end is reported until it is recorded too.
+        """
         told: list[SessionSpan] = []
         for span in chain.from_iterable(self._spans.values()):
             if not span.is_begin_recorded:
@@ -164,7 +169,9 @@ class SessionSpans:
         return told[:MOST_SESSION_SPANS]
 
     def forget(self, recorded: list[SessionSpan]) -> bool:
-        """Note which reported spans are recorded. Return True if the end of one of them is to be reported next."""
+        """Note which beginnings and ends of spans admission has recorded. Return True if one of these spans has ended and its end is not
+        recorded yet.
+        """
         has_ended = False
         for span in recorded:
             for each in self._spans.get((span.job, span.user), []):

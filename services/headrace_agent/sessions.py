@@ -17,14 +17,14 @@ from headrace_agent.to_runner.link import RunnerLink
 
 #: Number of turns that the agent handles at once. One person has at most a quarter of them.
 TURNS_AT_ONCE: Final = 256
-#: Seconds after which a turn is given up if the runner has not answered it.
+#: Seconds after which a turn is refused if the runner has not answered it.
 _RUNNER_S: Final = LONGEST_TURN_MS / 1000 + 0.5
 
 
 class JobSessions:
     """Answers turns of sessions. A person may have a session with a job if the person may read its output and the tree allows sessions.
 
-    After a restart of the agent the next turn finds the session at the runner.
+    The runner keeps the sessions. So a session continues with its next turn after a restart of the agent.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class JobSessions:
         refusal_of: Callable[[str], Refusal | None],
         note: Callable[[AnsweredTurn], None],
     ) -> None:
-        """`refusal_of` refuses a session that cannot be recorded now. `note` records a turn that was answered."""
+        """`refusal_of` returns the refusal of a session that cannot be recorded now. `note` records a turn that was answered."""
         self._readers = readers
         self._rate = rate
         self._runner = runner

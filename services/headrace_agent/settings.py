@@ -24,8 +24,9 @@ from headrace_agent.host.state_folder import mark_of
 class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of the agent of one host.
 
-    SIGTERM and SIGINT stop the agent as `stop_mode` says. SIGUSR1 lets the jobs end first. SIGUSR2 leaves the jobs running at the
-    runner for the next agent. SIGQUIT kills them at once. After one of these signals a more urgent one still takes effect.
+    SIGTERM and SIGINT stop the agent as `stop_mode` says. SIGUSR1 stops it after the jobs have ended by themselves. SIGUSR2 stops it and
+    leaves the jobs running at the runner for the next agent. SIGQUIT kills the jobs at once and stops it. If a second of these signals asks
+    for a more urgent stop than the first, it takes effect too.
     """
 
     #: Upper bound of the random delay before reconnecting, so that a fleet does not reconnect all at once.
@@ -46,7 +47,8 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
     #: GPU devices that jobs may get, such as `0,2`: numbers of device files (`/dev/nvidia<N>`), UUIDs, or names of devices that
     #: the agent does not find. A list, or one string with commas; empty: all devices that the agent finds.
     gpus: list[str] | str = ""
-    #: Jobs at a time, if each takes one slot. The bound of 1,000 keeps every heartbeat well below the largest message.
+    #: User slots offered: the largest number of jobs at a time, if each job takes one slot. The bound of 1,000 keeps every heartbeat well
+    #: below the largest message.
     user_slots: Annotated[int, msgspec.Meta(ge=0, le=1_000)] = 1_000
     #: Network units offered; the owner of the fleet decides what a unit means.
     network: Annotated[int, msgspec.Meta(ge=0, le=2**50)] = 0
@@ -59,9 +61,9 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
     files_folder: str = ""
     #: PATH of the jobs; empty: the agent's own PATH, followed by the folder of its Python interpreter.
     path: str = ""
-    #: Accounts that jobs run as, if the agent runs as root; any other agent runs all jobs as its own account. `same`: the
-    #: account with the name of the person; a table such as `{alice = "research"}`: the account it names; `agent`: the agent's
-    #: own account. Jobs of a person without an account do not start.
+    #: Accounts that jobs run as, if the agent runs as root; any other agent runs all jobs as its own account. `same`: the account with the
+    #: name of the person; a table such as `{alice = "research"}`: the account that the table names for the person; `agent`: the agent's own
+    #: account. Jobs of a person without an account do not start.
     users: dict[str, str] | str = ""
     #: Smallest uid allowed with `users` set to `same`. Jobs of a person whose account has a smaller uid do not start, since
     #: that is a system account such as `daemon`. 0: `UID_MIN` of /etc/login.defs, or 1000 if that file does not set it.
@@ -72,15 +74,15 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
     enrol_timeout_ms: Annotated[int, msgspec.Meta(ge=10, le=600_000)] = 5_000
     #: Effect of SIGTERM: `interrupt`, `wait`, `leave` or `kill`.
     stop_mode: StopMode = StopMode.INTERRUPT
-    #: Time at a stop from the interruption of the jobs to their kill, unless their own timeout is shorter. The agent then waits
-    #: up to 3 s more for the last ends to be recorded.
+    #: When the agent stops: time from the interruption of the jobs to their kill. For jobs of an operation with a shorter interruption
+    #: timeout, that timeout applies. The agent then waits up to 3 s more for the last ends to be recorded.
     stop_timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=86_400_000)] = 8_000
     #: Program that runs the jobs of operations with an image: `podman` (with crun), `apptainer`, `auto` for the first of them that the
     #: host has when the agent starts, or `off`.
     containers: Literal["auto", "podman", "apptainer", "off"] = "auto"
     #: False: something else starts the runner, such as a systemd unit that `headrace agent install` wrote.
     starts_runner: bool = True
-    #: The strongest limits on jobs to try. How the agent itself is protected from jobs depends on `users` instead.
+    #: The strongest limits on jobs to try. This setting does not protect the agent itself from jobs; that depends on `users`.
     isolation: Literal["auto", "cgroup2", "rlimit", "none"] = "auto"
     #: A cgroup v2 folder that is delegated to this user; empty: none.
     cgroup: str = ""
@@ -93,10 +95,10 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
     health_interval_ms: Annotated[int, msgspec.Meta(ge=100, le=86_400_000)] = 60_000
     #: Time after which the health command is killed and counts as failed.
     health_timeout_ms: Annotated[int, msgspec.Meta(ge=100, le=3_600_000)] = 10_000
-    #: Time without a connected person after which a session of `headrace shell` or `headrace op exec` is ended, such as after a lost
-    #: connection or a closed lid. A changed value applies to jobs that start after the next restart of the runner.
+    #: Time after which a session of `headrace shell` or `headrace op exec` is ended if its person is no longer connected, for example after
+    #: a lost connection or a closed lid. A changed value applies to jobs that start after the next restart of the runner.
     session_grace_ms: Annotated[int, msgspec.Meta(ge=1_000, le=86_400_000)] = 60_000
-    #: Bytes kept of each output stream of a job whose operation sets no cap.
+    #: Bytes that are kept of each output stream of a job, if its operation sets no cap.
     log_cap_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**60)] = 16 * 1024 * 1024
     #: Upper bound in bytes of what is kept of one output stream of one job, whatever cap its operation sets.
     largest_log_cap_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**60)] = 1024 * 1024 * 1024
@@ -106,7 +108,7 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
     def node_name(self) -> NodeName:
         """Return the name of the node.
 
-        Raises `BadInput` if the setting is not a legal name, or if none can be derived from the host's name.
+        Raises `BadInput` if the setting is not a legal name, or if it is empty and no legal name can be derived from the host's name.
         """
         return node_name(self.node) if self.node else node_name_from_host(facts.host_name())
 
@@ -133,14 +135,14 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
         )
 
     def agent_isolation(self) -> IsolationFromJobs:
-        """Return the isolation of the agent's key, and of the socket of its runner, from jobs."""
+        """Return whether jobs can reach the agent's key or the socket of its runner, and why."""
         key = [facts.absolute(self.credential_file)] if self.credential_file else []
         return isolation_of(self.users, [*key, self.state()], is_root=facts.is_root())
 
     def machine_name(self) -> str:
         """Return a name of the machine and its state folder, by which two agents with the same node name are told apart.
 
-        Two agents on one machine with different state folders must differ too: neither knows the jobs of the other agent.
+        Two agents on one machine with different state folders need different names too: neither knows the jobs of the other agent.
         """
         if self.machine == "*":
             return ""
@@ -150,9 +152,9 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
         return facts.machine_name() + (f", state folder {mark}" if mark else "")
 
     def tag_list(self, containers: ContainerRuntime | None = None) -> list[str]:
-        """Return the tags, including that of the container runtime, sorted and without duplicates.
+        """Return the tags of the node, including the tag of the container runtime, sorted and without duplicates.
 
-        Raises `BadInput` if there are too many, if one is too long, or if the setting names a container runtime.
+        Raises `BadInput` if there are too many tags, if a tag is too long, or if the setting contains the tag of a container runtime.
         """
         named = set(_listed(self.tags))
         if wrong := named.intersection(RUNTIME_TAGS.values()):
@@ -171,7 +173,7 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
         return offered_gpus(find_gpus(), _listed(self.gpus), count)
 
     def total(self, gpus: int) -> Resources:
-        """Return the resources that the node offers. `gpus` is the number of GPU devices that it offers. Raises `BadInput`."""
+        """Return the resources that the node offers. `gpus` is the number of offered GPU devices. Raises `BadInput`."""
         total = Resources(
             user_slots=self.user_slots,
             cpu=parse_amount("cpu", self.cpu) if self.cpu != "" else facts.cpu_centi(),
@@ -196,7 +198,7 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
     def exchange(self) -> str:
         """Return the absolute path of the folder for progress and deadline files.
 
-        The folder lies beside the folder of the operations' files, so an account that can reach one of them can reach the other.
+        The folder lies beside the folder of the operations' files, so an account that can reach one of the two folders can reach the other.
         """
         return f"{self.files()}-exchange"
 

@@ -1,10 +1,10 @@
 """Starts and ends of this node's jobs: which jobs start, which are interrupted, and what follows from an end.
 
-Pure. A job is sent to the runner once. It is sent again only to the runner process that has got it before, and only if this process
-has not confirmed the job. That is safe, because a runner process never starts a job twice. The runner may miss any message; the
-runner's next full report then shows what it missed.
+Pure. A job is sent to the runner once. It is sent again only to the same runner process, and only if this process has not confirmed the
+job. That is safe, because a runner process never starts a job twice. Any message to the runner may be lost; the runner's next full report
+then shows which message was lost.
 
-The runner has the next jobs of an allocation queued and starts them by itself. To close an allocation the agent recalls the queued
+The runner keeps the next jobs of an allocation in a queue and starts them by itself. To close an allocation the agent recalls the queued
 jobs first, because only slots that will certainly not start may be returned to the allocator.
 """
 
@@ -25,13 +25,15 @@ from headrace_agent.files.operation_files import FilesFailure, FilesFault, Opera
 from headrace_agent.run_order import interrupt_order, run_order
 from headrace_agent.runner.protocol import Acknowledge, Recall, Run, RunAhead, Started
 
-#: Upper bound of queued jobs of one allocation at the runner. The queue is refilled when half of them have started.
+#: Largest number of jobs of one allocation that are queued at the runner. The queue is refilled when at most half of this number is left.
 MOST_AHEAD: Final = 8
 _NO_COMMAND: Final = "the agent does not know the command of its operation, because the note of its job cannot be read"
 
 
 class StartsAndEnds:
-    """The jobs of one node. While `hold` names a reason no job starts, and every allocation that would start is returned."""
+    """The jobs of one node. While `hold` contains a reason, no job starts, and every allocation that would start is returned to the
+    allocator.
+    """
 
     def __init__(self, identity: Identity, held: NodeAllocations, files: OperationFiles) -> None:
         self._identity = identity
@@ -48,7 +50,7 @@ class StartsAndEnds:
     # --- orders of the allocator ------------------------------------------------------------------------------------
 
     def start(self, order: Start, now: Moment) -> list[AgentEffect]:
-        """Add an allocation that is to start, or return it at once with the reason."""
+        """Add an allocation that is to start. If it cannot start here, return it to the allocator at once, with the reason."""
         fields: dict[str, str | int] = {"operation": order.operation, "allocation": order.allocation}
         if order.allocation in self._held.by_id:
             return [LogRecord("info", "start of a known allocation ignored", fields)]
@@ -73,16 +75,17 @@ class StartsAndEnds:
     def extend(self, order: Extend) -> list[AgentEffect]:
         """Add slots to an allocation.
 
-        An unknown allocation is ignored. It is not in the heartbeat either, so the allocator sees that the slots never arrived.
-        An allocation that was adopted with an unreadable note closes, because this agent does not know how to start its jobs.
+        If the allocation is not known here, the order is ignored. The next heartbeat does not list the allocation, so the allocator sees
+        that the slots did not arrive. If the allocation was adopted with an unreadable note, it closes: this agent does not know the
+        command of its jobs.
         """
         allocation = self._held.by_id.get(order.allocation)
         if allocation is None:
             return [LogRecord("info", "extension of an unknown allocation ignored", {"allocation": order.allocation})]
         self._held.extend(allocation, self._held.fresh(allocation.operation, order.slots))
         if allocation.operation not in self._held.specs:
-            # The whole allocation is returned, and its running job runs to its end. If only the new slots were refused, the next answer
-            # would bring them again.
+            # The whole allocation is returned, and its running job continues. If only the new slots were returned, the next answer would
+            # bring them again.
             return [self._give_back(allocation, _NO_COMMAND)]
         return self._hand_ahead(allocation)
 
@@ -113,7 +116,7 @@ class StartsAndEnds:
     # --- reports of the runner --------------------------------------------------------------------------------------
 
     def on_started(self, started: Started) -> list[AgentEffect]:
-        """Record that a job runs. If this agent does not know the job, it asks for the runner's full report."""
+        """Record that a job runs. If the agent does not know the job, it asks the runner for a full report."""
         allocation = self._held.by_job.get(started.job)
         if allocation is None or allocation.job is None:
             return [] if started.job in self._held.ends else [Reconnect()]
@@ -129,8 +132,8 @@ class StartsAndEnds:
             return []
         allocation = self._held.by_job.get(end.key)
         if allocation is not None and end.start is None:
-            # Take the record of the decision that started the allocation. The runner's report of the end has no such record if the runner
-            # is of an older version than the agent, or if the runner did not see the end itself.
+            # Take the record of the decision that started the allocation. The runner's report of the end lacks this record if the runner is
+            # older than the agent, or if it did not see the end itself.
             end = msgspec.structs.replace(end, start=allocation.start)
         spec = self._held.specs.get(end.operation)
         self._held.ends.keep(end, spec.user if spec is not None else "")
@@ -150,15 +153,13 @@ class StartsAndEnds:
         return effects + self.start_waiting()
 
     def on_recalled(self, allocation_id: AllocationId) -> list[AgentEffect]:
-        """Handle the runner's confirmation that no job of the allocation is queued: close the allocation now if a close was
-        pending.
-        """
+        """Handle the runner's confirmation that no job of the allocation is queued. If the allocation was to close, it closes now."""
         allocation = self._held.by_id.get(allocation_id)
         return self.not_ahead(allocation) if allocation is not None else []
 
     def not_ahead(self, allocation: Allocation) -> list[AgentEffect]:
-        """Record that no job of the allocation is queued at the runner. A pending close happens now; if no close is pending, new jobs
-        are queued.
+        """Record that no job of the allocation is queued at the runner. If a close of the allocation is pending, it happens now; if not,
+        jobs are queued again.
         """
         reasons, allocation.ahead, allocation.closes_for = allocation.closes_for, 0, ()
         effects = [effect for timeout_ms, reason in reasons for effect in self.close(allocation, timeout_ms, reason)]
@@ -189,7 +190,7 @@ class StartsAndEnds:
         return effects
 
     def on_files(self, operation: OperationId, failure: FilesFailure | None) -> list[AgentEffect]:
-        """Record that the files of an operation arrived or could not be fetched; its jobs then start, fail, or are returned."""
+        """Record that the files of an operation arrived or could not be fetched. Its waiting jobs then start, fail, or are returned."""
         self._files.fetched(operation, failure)
         effects: list[AgentEffect] = []
         if failure is not None:
@@ -210,14 +211,14 @@ class StartsAndEnds:
             for allocation in self._held.waiting()
             if allocation.waits_until_ns is not None and allocation.waits_until_ns <= now.steady_ns
         ]
-        # A smaller allocation behind the returned ones may fit now.
+        # A smaller allocation that waited behind the returned allocations may fit now.
         return effects + self.start_waiting() if effects else []
 
     def close(self, allocation: Allocation, timeout_ms: int | None, reason: str) -> list[AgentEffect]:
         """Start no further job of the allocation, and interrupt its running job unless `timeout_ms` is None.
 
-        If jobs of the allocation are queued at the runner, they are recalled first. The allocation closes when the runner confirms
-        that none is queued.
+        If jobs of the allocation are queued at the runner, they are recalled first. The allocation closes when the runner confirms that
+        none of its jobs is queued.
         """
         if allocation.ahead or allocation.closes_for:
             is_asked = bool(allocation.closes_for)
@@ -231,9 +232,10 @@ class StartsAndEnds:
         order = interrupt_order(allocation.job.key, allocation, timeout_ms, reason)
         if before is not None and before.timeout_ms <= timeout_ms:
             if before.note == order.note:
-                # The runner knows this interruption, or learns of it after its next full report, so no order is sent.
+                # The runner knows this interruption already, or gets it again after its next full report, so no order is sent now.
                 return []
-            # Only the runner keeps the note about the preemption beyond the life of this agent process.
+            # The runner gets the new note with the present timeout and reason, because only the runner keeps the note if this agent process
+            # ends.
             order = msgspec.structs.replace(before, note=order.note)
         allocation.interrupt = order
         return [line_about("debug", "interrupting", allocation, why=reason), SendToRunner(allocation.interrupt)]
@@ -260,7 +262,8 @@ class StartsAndEnds:
     def _follow(self, allocation: Allocation, key: JobKey) -> list[AgentEffect]:
         """Make a queued job that the runner has started by itself the running job of its allocation.
 
-        If the allocation has no slot for the job, or the job has ended already, end the allocation and get a full report of the runner.
+        If the allocation has no slot for the job, or the job's end is known already, end the allocation and ask the runner for a full
+        report.
         """
         places = [place for place, slot in enumerate(allocation.unstarted) if allocation.key_of(slot) == key]
         if not places or key in self._held.ends:
@@ -276,9 +279,9 @@ class StartsAndEnds:
         return [line_about("debug", "next job", allocation), *self._hand_ahead(allocation)]
 
     def _hand_ahead(self, allocation: Allocation) -> list[AgentEffect]:
-        """Queue the next jobs of an allocation at the runner as soon as only few queued jobs are left there.
+        """If only few jobs of an allocation are queued at the runner, queue its next jobs there.
 
-        The runner then starts the next job without waiting for the agent.
+        The runner starts a queued job without waiting for the agent.
         """
         may = self.runs_ahead and allocation.state is AllocationState.RUNNING and not allocation.closes_for
         if not may or self.hold or allocation.ahead > MOST_AHEAD // 2:
@@ -307,9 +310,9 @@ class StartsAndEnds:
 
 
 def _is_legal(operation: str) -> bool:
-    """Return whether the runner accepts the id.
+    """Return True if the runner accepts the id of an operation.
 
-    Ids become parts of paths there, and the runner closes the connection if an id is not legal.
+    The runner makes ids parts of paths, and refuses orders with an id that is not legal.
     """
     try:
         operation_id(operation)

@@ -1,6 +1,7 @@
 """The rules by which messages of an allocator are void. A void message is only counted and has no other effect.
 
-Pure. Orders are void as a whole, so that the allocator learns from `applied` that none of them were obeyed.
+Pure. Orders are void as a whole. So the next heartbeat, whose field `applied` names the last answer that was obeyed, shows the allocator
+that none of these orders were carried out.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def why_orders_are_void(orders: Orders, awaited: Awaited, held: NodeAllocations)
     if orders.term < awaited.term:
         return f"term {orders.term} is over, term {awaited.term} is known"
     if not orders.enrolled and (orders.start or orders.extend):
-        # The whole answer is void, so that it does not extend the node's lease either.
+        # All the orders are void, not only the jobs, so that this answer does not extend the node's lease either.
         return "jobs for a node that is not enrolled"
     return _too_long_an_id(orders) or _too_many_slots(orders, held) or _too_large_a_picture(orders, held)
 
@@ -60,7 +61,7 @@ def _too_long_an_id(orders: Orders) -> str:
 
 
 def _too_large_a_picture(orders: Orders, held: NodeAllocations) -> str:
-    """Return why the node would hold more than a heartbeat can report, or an empty string if it would not."""
+    """Return why the node, if it obeyed the orders, would hold more than a heartbeat can report; an empty string if it would not."""
     given = [order.slots for order in orders.start] + [order.slots for order in orders.extend]
     if not given:
         return ""
@@ -72,9 +73,7 @@ def _too_large_a_picture(orders: Orders, held: NodeAllocations) -> str:
 
 
 def _too_many_slots(orders: Orders, held: NodeAllocations) -> str:
-    """Return why an allocation would get more than `LARGEST_ALLOCATION_JOBS` slots, too many for a heartbeat; else an empty
-    string.
-    """
+    """Return a text if an allocation would get more slots than a heartbeat can report (`LARGEST_ALLOCATION_JOBS`); else an empty string."""
     counts: dict[AllocationId, int] = {}
     for extend in orders.extend:
         allocation = held.by_id.get(extend.allocation)

@@ -1,1 +1,1 @@
-"""The allocator decides on each node's heartbeat what runs on the node. Its state is rebuilt from messages after a start."""
+"""The allocator decides on each node's heartbeat what runs on the node. After a start, the allocator rebuilds its state from messages."""

@@ -1,7 +1,8 @@
-"""Operations that changed, so that the allocator may have to lease indexes for them, settle their unconfirmed jobs, or release them.
+"""Operations that changed. For each of them, the allocator may have to lease job indexes, settle unconfirmed jobs, or tell the ledger that
+no node holds anything of the operation (release it).
 
-Very many operations may change at once. So each tick makes a bounded number of the operations due, and these are settled a few at a time. A
-request that failed is sent again when its operation is settled next.
+Very many operations may change at once. So each tick makes a bounded number of the operations due, and the due operations are settled a few
+at a time. If the request for a lease failed, it is sent again the next time the operation is settled.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class DueSteps(msgspec.Struct, frozen=True):
 
     @property
     def stages(self) -> bool:
-        """True if preemptive stages may run on this heartbeat."""
+        """True if preemptive stages may run in the decision on this heartbeat."""
         return self.start and self.preempt and self.preemptive_stages
 
     def some_change(self, *, has_room: bool, stages_have_work: bool) -> bool:
@@ -64,18 +64,17 @@ class HeartbeatDecision(msgspec.Struct):
     placements: list[Placement] = []
     #: The preemptive stages that ran. A stage's start and its preemptions are applied together, or none of them is applied.
     stages: list[StageOutcome] = []
-    #: Preemptions without a beneficiary: graceful requests, and allocations that do not fit on an overcommitted node.
+    #: Preemptions that are not made for another operation: graceful requests, and allocations that do not fit on an overcommitted node.
     preemptions: list[Preemption] = []
     #: Further preemptions that would happen if pools with `preemption=observe` allowed preemption.
     observed: list[Preemption] = []
-    #: Operations of which no job fitted, although the free resources reached the smallest amount of each resource that any of their jobs
-    #: needs.
+    #: Operations that were tried in vain: of each resource, enough was free for the job that needs least of it, but no single job fitted.
     refused: set[OperationId] = set()
     #: The reason why no further job starts in the free resources; None if nothing may start or too little is free for any job.
     room_left: RoomLeft | None = None
-    #: Counts of what the decision passed over, by reason; None if nothing was counted.
+    #: Numbers of job classes and operations that the decision passed over, by reason; None if nothing was counted.
     deactivations: Deactivations | None = None
-    #: True if more jobs could start on the node but wait for its next heartbeat, since the limit of starts per heartbeat is reached.
+    #: True if more jobs fit on the node but must wait for the node's next heartbeat, because the limit of starts per heartbeat is reached.
     is_cut_short: bool = False
 
 
@@ -103,7 +102,8 @@ def decide(overlay: Overlay, due: DueSteps) -> HeartbeatDecision:
         if due.stages:
             made.stages += run_stages(overlay, may_start=may_start)
     if due.repair_overcommit:
-        # An allocation left over from an ended operation has no group. It is not preempted here, since it ends anyway.
+        # An allocation that is left over from an ended operation has no group. Such an allocation is not preempted here, since it ends
+        # anyway.
         groups = groups_of(overlay, overlay.view.allocations)
         made.preemptions += [
             Preemption(victim, PreemptionReason.RESOURCE_OVERCOMMIT, groups[victim])
@@ -118,7 +118,7 @@ def decide(overlay: Overlay, due: DueSteps) -> HeartbeatDecision:
 
 
 def _count_passed_over(made: HeartbeatDecision, overlay: Overlay) -> None:
-    """Count the classes that the stages passed over, and the operations that were refused."""
+    """Count the job classes that the stages passed over, and the operations that were refused because no job of theirs fitted."""
     stages = [outcome.deactivations for outcome in made.stages if outcome.deactivations is not None]
     if not (stages or overlay.refusals):
         return

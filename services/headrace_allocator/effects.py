@@ -1,4 +1,4 @@
-"""Effects that the allocator's engine asks its shell to perform, in the order given."""
+"""Effects that the allocator's engine asks the service around it to perform, in the order given."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class HeldTwice(msgspec.Struct, frozen=True):
 
 
 class ForeignClaim(msgspec.Struct, frozen=True):
-    """Raise an alarm: a node reported jobs that it was not given. The claims were dropped."""
+    """Raise an alarm: a node reported jobs that it was not given. These false claims were dropped."""
 
     node: NodeName
     #: Number of false claims in this heartbeat.
@@ -107,7 +107,9 @@ class SuspectNode(msgspec.Struct, frozen=True):
 
 
 class LowerLease(msgspec.Struct, frozen=True):
-    """Record `lease_ms` as the longest lease that a node may know. If that fails, the next allocator only waits longer than necessary."""
+    """Record `lease_ms` as the longest lease that any node may have been given. If the record cannot be written, the next allocator waits
+    longer than necessary; nothing else goes wrong.
+    """
 
     lease_ms: int
 
@@ -122,13 +124,13 @@ class RecordEmptyNodes(msgspec.Struct, frozen=True):
 
 
 class StepDown(msgspec.Struct, frozen=True):
-    """A node knows a higher term than this allocator's. This process ends if another process really took the higher term."""
+    """Act on a node that knows a higher term than this allocator's: end this process if another process really took the higher term."""
 
     term: Term
 
 
 class Superseded(msgspec.Struct, frozen=True):
-    """The log has leases for a higher term, so the ledger refuses this allocator. This process ends."""
+    """End this process: the log contains leases for a higher term, so the ledger refuses this allocator."""
 
     term: Term
 

@@ -52,6 +52,7 @@ from headrace_allocator.facts.nodes import Node, NodeRules, Timing
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import ShareSnapshot
 from headrace_allocator.facts.reconcile import Findings, reconcile
+from headrace_allocator.gangs.rearranging import better_places
 from headrace_allocator.gangs.turns import GangStarts
 from headrace_allocator.heartbeat_answer import HeartbeatAnswers
 from headrace_allocator.heartbeat_pace import Pace
@@ -92,9 +93,10 @@ class AllocatorEngine:
         self.heartbeats = 0
         #: Number of heartbeats that were repeated, overtaken, or sent by a former process of the agent.
         self.void_heartbeats = 0
-        #: Number of jobs that a node held although another allocation held them: a defect, or a host that outlived its lease.
+        #: Number of jobs that a node held although another allocation held them: the cause is a defect, or a host that ran jobs beyond the
+        #: end of its lease.
         self.twice_held_jobs = 0
-        #: Number of ends and jobs that nodes reported although they were not given the jobs.
+        #: Number of running and ended jobs that nodes reported although the nodes had not been given these jobs.
         self.foreign_claims = 0
         self.alarms = PreemptionAlarms()
         self.watchdog = Watchdog()
@@ -107,9 +109,9 @@ class AllocatorEngine:
     def on_leading(self, term: int, timing: Timing, now: Moment) -> Outcome[None, Effect]:
         """Begin to lead with this term.
 
-        Call this once the ledger knows the term, and this engine knows everything that the ledger recorded before. Jobs stay unconfirmed if
-        their indexes may have been leased to an earlier term. Operations that started after the ledger learned this term have indexes of
-        this term only, and their jobs become ready.
+        Call this once the ledger knows the term, and this engine knows everything that the ledger recorded before it learned the term. Jobs
+        stay unconfirmed if their indexes may have been leased to an earlier term. Operations that started after the ledger learned this
+        term have indexes of this term only, and their jobs become ready.
         """
         self.facts.lead(term, timing)
         known = list(self.facts.operations.values())
@@ -139,8 +141,8 @@ class AllocatorEngine:
         return Outcome(None, self._settle_gangs(now))
 
     def on_stopping(self, now: Moment) -> Outcome[dict[OperationId, list[IndexRun]], Effect]:
-        """Stop giving out jobs. The answer lists, by operation, the jobs that no node has. Operations beyond the record's size are left
-        out.
+        """Stop giving out jobs. The answer lists, by operation, the jobs that no node has. Operations that do not fit into the record of a
+        stopping allocator are left out.
         """
         self.facts.superseded = True
         told: dict[OperationId, list[IndexRun]] = {}
@@ -155,7 +157,9 @@ class AllocatorEngine:
         return Outcome(told)
 
     def on_empty_nodes_recorded(self, *, durable: bool, now: Moment) -> Outcome[None, Effect]:
-        """Note that a `RecordEmptyNodes` was performed, or that its outcome is unknown. If it is unknown, the next tick repeats it."""
+        """Note that a `RecordEmptyNodes` was performed (`durable` is True), or that its outcome is unknown. In the second case the next
+        tick repeats the effect.
+        """
         released = self.facts.empty_nodes.written(durable=durable)
         effects: list[Effect] = [NudgeNode(name) for name in sorted(released) if name in self.facts.nodes]
         return Outcome(None, effects + (self._record_empty_nodes() if durable else []))
@@ -179,13 +183,13 @@ class AllocatorEngine:
         return Outcome(None, effects + self._settle_gangs(now))
 
     def on_drawn(self, operation: OperationId, answer: DrawAnswer | None, now: Moment) -> Outcome[None, Effect]:
-        """Apply the ledger's answer to a `Draw`. If it is None, a later tick requests the lease again."""
+        """Apply the ledger's answer to a `Draw`. If no answer came (None), a later tick requests the lease again."""
         known = self.facts.operations.get(operation)
         if known is None:
             return Outcome(None)
         if known.slots.free is not None:
-            # The operation runs in several trees. Events of the log say which indexes each tree has leased, in one order for all trees. If
-            # no index was leased, the next tick asks again.
+            # The operation runs in several trees. Which indexes each tree has leased is taken from the events of the log, which come in the
+            # same order for all trees, and not from this answer. If no index was leased, the next tick requests the lease again.
             if answer is None or not answer.drawn:
                 known.drawing, known.yields = False, True
                 self.facts.unsettled.note(operation)
@@ -205,7 +209,9 @@ class AllocatorEngine:
         return Outcome(None, pending_returns(returned))
 
     def on_sessions_recorded(self, sessions: Iterable[ReportedSession], now: Moment) -> Outcome[None, Effect]:
-        """Note that the ledger has recorded these session spans. The next answer to each node says which of its spans it may forget."""
+        """Note that the ledger has recorded these session spans. The next answer to each node says which of its recorded spans the node may
+        forget.
+        """
         for one in sessions:
             node = self.facts.nodes.get(one.node)
             if node is not None and one.span in node.sessions:
@@ -213,7 +219,9 @@ class AllocatorEngine:
         return Outcome(None)
 
     def on_recorded(self, ends: Iterable[ReportedEnd], now: Moment) -> Outcome[None, Effect]:
-        """Note that the ledger has recorded these ends. The next answer to each node says which of its ends it may forget."""
+        """Note that the ledger has recorded these ends. The next answer to each node says which of its recorded ends the node may
+        forget.
+        """
         for one in ends:
             node = self.facts.nodes.get(one.node)
             self.facts.recovery.unrecorded_losses.discard(one.end.key)
@@ -233,7 +241,9 @@ class AllocatorEngine:
     # --- shares ---------------------------------------------------------------------------------------------------
 
     def on_shares(self, cut: ShareSnapshot, now: Moment) -> Outcome[None, Effect]:
-        """Apply a new snapshot of shares. The operations take their shares with `on_refresh_due`, new operations first."""
+        """Apply a new snapshot of shares. `on_refresh_due` then gives the operations their new shares, a few at a time, first the
+        operations that were owed nothing before.
+        """
         self.facts.shares_heard_s = now.steady_s
         self.ranking.on_other_places(self.facts.pools.apply(cut))
         self.ranking.on_shares(cut.items, cut.changed)
@@ -302,7 +312,7 @@ class AllocatorEngine:
         return Outcome(None)
 
     def on_heartbeat(self, heartbeat: Heartbeat, now: Moment) -> Outcome[Orders | None, Effect]:
-        """Answer a heartbeat. It gets no answer if it is void: repeated, overtaken, or sent by a former process of the agent."""
+        """Answer a heartbeat. A void heartbeat (repeated, overtaken, or sent by a former process of the agent) gets no answer."""
         facts = self.facts
         if heartbeat.term > facts.term:
             return Outcome(None, [StepDown(heartbeat.term)])
@@ -319,13 +329,13 @@ class AllocatorEngine:
             node.note_starts(heartbeat.starts)
         findings = reconcile(facts, node, heartbeat)
         if heartbeat.term == facts.term:
-            # The node sent this heartbeat after it obeyed an answer of this term. So the heartbeat is not a late message, and the node
-            # ignores orders of former allocators.
+            # The node sent this heartbeat after it obeyed an answer of this term. So the heartbeat is not a late message, and the node no
+            # longer obeys orders of former allocators.
             if heartbeat.ends_waiting == 0:
                 facts.recovery.settle(node.record.node, lost=False)
             else:
-                # A missing job may be among the ends that did not fit into the heartbeat. Until these ends come, its index is given to no
-                # other node.
+                # A missing job may be among the ends that did not fit into the heartbeat. Until these ends come, the index of the missing
+                # job is given to no other node.
                 facts.recovery.miss_no_more(node.record.node)
         effects = [] if findings is None else self._tell(node, findings, now)
         effects += self._finish_recovery(now)
@@ -342,7 +352,9 @@ class AllocatorEngine:
         return Outcome(orders, effects + self._settle_gangs(now))
 
     def on_give_up_node(self, request: GiveUpNode, now: Moment) -> Outcome[GivenUpNode | WrongState, Effect]:
-        """Give up a node that is to be removed. If it is silent, its jobs are lost at once, before its lease is over."""
+        """Give up a node that is to be removed. If the node is silent, its jobs count as lost at once, although its lease is not over
+        yet.
+        """
         node = self.facts.nodes.get(request.node)
         if node is None:
             return Outcome(GivenUpNode(request.node, 0))
@@ -365,6 +377,7 @@ class AllocatorEngine:
         effects += self.unmet_guarantees.on_tick(self.facts, self.ranking.order, now)
         self.lost_nodes.tick(now)
         self.gangs.tick(now)
+        self._rearrange_gang(now)
         effects += self._make_room_for_gangs(now)
         self.reservations.tick(now)
         self.facts.failing.tick(now.steady_s)
@@ -373,7 +386,8 @@ class AllocatorEngine:
         effects += self.lost_nodes.shorten_lease(now) + self._record_empty_nodes()
         self.facts.unsettled.tick()
         if self.facts.recovery.doubt_over:
-            # Operations whose jobs wait for a lost node are checked again, until the node reports or the operations are to end.
+            # Operations that still have unconfirmed jobs, because a lost node may run them, are checked at each tick until the node reports
+            # or the operations are to end.
             self.facts.unsettled.make_due(self.facts.doubtful)
         shared = list(self.facts.of_several_trees.values())
         for operation in shared:
@@ -520,6 +534,16 @@ class AllocatorEngine:
         effects: list[Effect] = [NudgeNode(node) for node in nodes]
         return effects + [nudge for operation in looking for nudge in self._nudges(operation)]
 
+    def _rearrange_gang(self, now: Moment) -> None:
+        """Exchange the resources that are held for the gang with tasks that gathers resources, if all its jobs can get resources so."""
+        facts = self.facts
+        name = facts.gangs.gathering
+        if name is None or name not in self.ranking.order or facts.starts_paused or facts.superseded or not facts.term:
+            return
+        gang = facts.gangs.of[name]
+        if facts.pools.limits_known and (packed := better_places(facts, gang)):
+            self.answers.rearrange(gang, packed, now)
+
     def _make_room_for_gangs(self, now: Moment) -> list[Effect]:
         facts = self.facts
         may_take = facts.recovery.complete and not (facts.preemption_paused or facts.starts_paused or facts.superseded)
@@ -545,7 +569,9 @@ class AllocatorEngine:
         return self._settle(_SETTLED_AT_ONCE, now)
 
     def _settle(self, most: int, now: Moment) -> list[Effect]:
-        """Settle up to `most` operations that are due: settle their unconfirmed jobs, lease indexes for them, or release them."""
+        """Settle up to `most` operations that are due: settle their unconfirmed jobs, lease indexes for them, or tell the ledger that no
+        node holds anything of them.
+        """
         due = [each for name in self.facts.unsettled.take(most) if (each := self.facts.operations.get(name))]
         doubtful = [each for each in due if self.facts.recovery.doubt_over and each.charged_doubt]
         effects = report_of(ends_of_lost(lose_doubtful(self.facts, doubtful), now))

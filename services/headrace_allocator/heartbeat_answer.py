@@ -26,7 +26,7 @@ from headrace.wire.heartbeat import (
 )
 from headrace.wire.preemption import LARGEST_RECORD_BYTES
 from headrace.wire.snapshots import PreemptionPriority
-from headrace.wire.start_stages import LARGEST_START_BYTES
+from headrace.wire.start_stages import LARGEST_START_BYTES, StartStage
 from headrace_allocator.decide import DueSteps, HeartbeatDecision, decide
 from headrace_allocator.decision.extending import Extension, GiveBack
 from headrace_allocator.decision.placing import Placement
@@ -41,6 +41,8 @@ from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation, break_up
 from headrace_allocator.facts.preempted import preempt_and_stop_counting
 from headrace_allocator.facts.reconcile import Findings
+from headrace_allocator.gangs.holds import let_go
+from headrace_allocator.gangs.packing import Packed
 from headrace_allocator.gangs.turns import GangStarts
 from headrace_allocator.heartbeat_orders import AnswerBudget, order_to_give_back, order_to_take_back, start_record
 from headrace_allocator.heartbeat_pace import Pace
@@ -181,7 +183,7 @@ class HeartbeatAnswers:
         return overlay
 
     def make_room(self, taken: Taken, now: Moment) -> list[NodeName]:
-        """Book the allocations of a gang and preempt all victims. Return the nodes of these allocations.
+        """Book the allocations of a gang and preempt all victims. Return the nodes of the allocations and of the victims.
 
         Each node gets its orders with its next answer.
         """
@@ -194,12 +196,24 @@ class HeartbeatAnswers:
                 self._preempt(Preemption(one, taken.stage.reason, groups[one], gang, properly), now)
                 longest_ms = max(longest_ms, 0 if one.preemption is None else one.preemption.timeout_ms)
         for place in taken.places:
-            for _ in range(place.jobs):
-                name = self._next_name()
-                self._gangs.hold(name, gang, place.node, gang.spec.resources, now).stage = taken.stage.name
+            for _ in range(place.jobs.count):
+                name, job = self._next_name(), place.jobs
+                self._gangs.hold(name, gang, place.node, job.size, now, job.task).stage = taken.stage.name
         self._gangs.hold_longer(gang, longest_ms / 1000)
         self._ranking.refresh_all({one.operation: None for one in going} | {gang.id: None})
         return sorted({one.node.record.node for one in taken.places} | {one.node for one in going})
+
+    def rearrange(self, gang: Operation, packed: Iterable[Packed[Node]], now: Moment) -> None:
+        """Hold resources for all jobs of a gathering gang on these nodes, in place of all that is held for it now."""
+        holds = () if gang.gang is None else gang.gang.holds
+        stages = {index: one.stage for one in holds for index in one.slots}
+        let_go(self._facts, gang)
+        for one in packed:
+            for node in [node for node in one.nodes for _ in range(one.each)]:
+                held = self._gangs.hold(self._next_name(), gang, node, one.jobs.size, now, one.jobs.task)
+                (index,) = held.slots
+                held.stage = stages.get(index, StartStage.REGULAR_MEDIUM_PRIORITY)
+        self._ranking.refresh(gang)
 
     def on_decisions_due(self, now: Moment) -> Outcome[Decisions | None, Effect]:
         """Answer with a message of decisions that are not published yet. Call it until the answer is None."""
@@ -266,10 +280,10 @@ class HeartbeatAnswers:
         facts = self._facts
         if facts.superseded:
             return DueSteps(extend=False, start=False, preempt=False)
-        # A node that the tree does not use has a total of zero here. Its usage is above that total, but nothing is preempted because of it.
+        # A node that the tree does not use has a total of zero here. Its usage is above that total, but that is no reason to preempt jobs.
         is_used = node.outside is None and not node.has_no_slots
         gives_out = is_used and node.accepts_jobs and not facts.starts_paused
-        # A node that may be recorded as empty gets no jobs, since the next allocator would not wait for it.
+        # A node that may be recorded as empty gets no jobs, since the next allocator would not wait for its report.
         gives_out = gives_out and node.record.node not in facts.empty_nodes.names
         over_since_s, ran_s = node.overcommitted_since_s, node.preemptive_stages_s
         backoff_s = facts.pools.options.preemptive_scheduling_backoff / 1000
@@ -294,7 +308,7 @@ class HeartbeatAnswers:
         )
 
     def _leave(self, node: Node, due: DueSteps, room_left: RoomLeft | None, now: Moment) -> None:
-        """Record that nothing was decided for a node, and why. Stages that would have changed nothing count as run."""
+        """Record that nothing was decided for a node, and why. Preemptive stages that would have changed nothing count as run."""
         order = self._ranking.order
         self.decided = _NOTHING_DECIDED
         self._note_room_left(room_left)
@@ -357,7 +371,7 @@ class HeartbeatAnswers:
     def _carry_out(
         self, node: Node, stage: StageOutcome, budget: AnswerBudget, now: Moment
     ) -> tuple[list[Start], list[TakeBack]] | None:
-        """Book the start of a stage and its preemptions. If they do not all fit into the answer, book none of them and return None."""
+        """Book the start and the preemptions of a preemptive stage. If they do not all fit into the answer, book none and return None."""
         starts: list[Start] = []
         if not all(budget.fits(LARGEST_RECORD_BYTES) for _ in stage.preemptions):
             return None
@@ -370,7 +384,7 @@ class HeartbeatAnswers:
         return starts, [self._preempt(one, now) for one in stage.preemptions]
 
     def _preempt(self, one: Preemption, now: Moment) -> TakeBack:
-        """Book a preemption. Return the order."""
+        """Book a preemption. Return the order to take the allocation back."""
         facts, allocation = self._facts, one.allocation
         operation = facts.operations[allocation.operation]
         boottime_ms = facts.nodes[allocation.node].boottime_ms
@@ -403,7 +417,7 @@ class HeartbeatAnswers:
             booked += 1
             name = self._next_name()
             if operation.gang is not None:
-                self._gangs.hold(name, operation, node, one.job, now).stage = one.stage
+                self._gangs.hold(name, operation, node, one.job, now, one.task).stage = one.stage
                 continue
             allocation = self._facts.start(name, operation, node, one.jobs, one.job, one.task)
             allocation.stage = one.stage
@@ -433,7 +447,7 @@ class HeartbeatAnswers:
     def _start(
         self, allocation: Allocation, operation: Operation, now: Moment, taken: int = 0, *, is_shown: bool
     ) -> Start:
-        """Return the order to start. It contains the command only if the node knows no other allocation of the operation."""
+        """Return the order to start. The order contains the command only if the node knows no other allocation of the operation."""
         spec = None if is_shown else operation.job_spec
         slots, options = list(allocation.slots.values()), operation.options(self._facts.pools)
         waiting_ms = options.waiting_for_resources_on_node_timeout_ms

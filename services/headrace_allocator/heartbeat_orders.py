@@ -1,7 +1,7 @@
 """The parts of an answer to a heartbeat: its size budget in bytes, orders to end or return allocations, and the records of starts. Pure.
 
-Orders that do not fit into the answer wait for the next one. Agents report the record of a start with the end of each job, so that the
-log contains it.
+Orders that do not fit into the answer wait for the next answer. Agents report the record of a start with the end of each job, so that the
+log contains the record.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class AnswerBudget:
         self._added_picture_bytes = 0
 
     def fits(self, more_bytes: int) -> bool:
-        """True if an order of the basic size plus `more_bytes` fits. Its bytes are then taken from the budget."""
+        """True if an order of the basic size plus `more_bytes` fits. The bytes of the order are then taken from the budget."""
         fits = _ORDER_BYTES + more_bytes <= self._left_bytes
         self._left_bytes -= _ORDER_BYTES + more_bytes if fits else 0
         self.is_short |= not fits

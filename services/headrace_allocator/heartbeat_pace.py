@@ -21,10 +21,10 @@ from headrace.wire.heartbeat import HeartbeatReason
 from headrace_allocator.effects import Effect
 from headrace_allocator.facts.nodes import LastHeard, Timing
 
-#: The pace grows if heartbeats wait longer than this for their turn, on average, in milliseconds. Other processes on a busy machine cost
-#: tens of milliseconds, and a longer pace would not help against that.
+#: Average wait of heartbeats for their turn, in milliseconds, above which the pace grows. Other processes on a busy machine add tens of
+#: milliseconds to the wait, and a longer pace would not help against that.
 _LONG_WAIT_MS: Final = 200.0
-#: The pace shrinks if the average wait is below this, in milliseconds.
+#: Average wait of heartbeats for their turn, in milliseconds, below which the pace shrinks.
 _SHORT_WAIT_MS: Final = 50.0
 #: Factor by which the pace grows at a time. Nodes learn a new pace only with their next answer.
 _GROWTH: Final = 1.2
@@ -34,15 +34,15 @@ _SHRINKAGE: Final = 0.95
 _MOST_STRETCH: Final = 15.0
 #: Number of heartbeats that may be lost before a node counts as offline.
 _HEARTBEATS_IN_TIMEOUT: Final = 4
-#: Shortest time until a node's next heartbeat, as a fraction of the pace. After a late answer the node's next point in time may be nearer;
-#: it is then skipped.
+#: Shortest time until a node's next heartbeat, as a fraction of the pace. After a late answer, the node's next point in time may be nearer
+#: than that. Then this point in time is skipped.
 _SOONEST_PART: Final = 0.5
 #: A constant, because looking up an enumeration member costs as much as ten comparisons.
 _PERIOD: Final = HeartbeatReason.PERIOD
 
 
 class Pace:
-    """The pace of heartbeats. It also records that a node is alive whose heartbeat was not processed in time."""
+    """The pace of heartbeats. Also records that a node is alive although its heartbeat was not processed in time."""
 
     def __init__(self, last_heard: LastHeard) -> None:
         self.stretch = 1.0

@@ -1,7 +1,7 @@
-"""Leases of job indexes: ask the ledger for more indexes of an operation before they run out.
+"""Leases of job indexes: ask the ledger for more indexes of an operation before the leased indexes run out.
 
 If several trees run an operation, each tree leases indexes for itself. A tree that could run more jobs while no index is free reports so
-each second. The trees that hold ready jobs then release half of them to the ledger.
+each second. The trees that hold ready jobs then release half of these jobs to the ledger.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from headrace_allocator.effects import Draw, Effect, Return, Want
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.operations import Operation, Returning
 
-#: If fewer jobs than this are ready to start, more indexes are leased.
+#: Number of ready jobs of an operation below which more indexes are leased.
 _LOW_BLOCK: Final = 128
-#: Divisor for operations that run in several trees. A tree leases more indexes if it has few ready jobs: at most the number of indexes that
-#: no tree has, divided by `_LOW_PART`. The fewer indexes are left, the fewer a tree keeps ready. So the last indexes go to trees that run
-#: them at once.
+#: Divisor for operations that run in several trees. Such a tree leases more indexes if its number of ready jobs is at most the number of
+#: indexes that no tree has leased, divided by `_LOW_PART`. The fewer indexes are left, the fewer jobs a tree keeps ready. So the last
+#: indexes go to trees that run their jobs at once.
 _LOW_PART: Final = 8
-#: Upper bound of the indexes that one lease adds: when another allocator takes over, all leased jobs that have not ended are unconfirmed
-#: for a while.
+#: Upper bound of the indexes that one lease adds. It limits how many jobs are unconfirmed for a while when another allocator takes over:
+#: all leased jobs that have not ended.
 _MOST_DRAWN: Final = 16_384
 #: Upper bound of the operations in one message to other trees.
 _MOST_WANTED: Final = 4_000
-#: Upper bound of the indexes in one release, and so of its runs of consecutive indexes.
+#: Upper bound of the indexes in one release, and so also of the runs of consecutive indexes in it.
 _MOST_RETURNED: Final = 4_000
 
 

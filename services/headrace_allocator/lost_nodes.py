@@ -29,14 +29,14 @@ _MOST_POOLS: Final = 10_000
 def runs_nothing(facts: Facts, node: Node) -> bool:
     """True if a node runs nothing and can start nothing without a new order, so that it may be recorded as empty.
 
-    The conditions: the node has reported in this term or its lease is over, it has no allocations, and the ledger has recorded all ends
-    of its jobs. Earlier orders need not be checked: an order that the node may still obey has a booked allocation (`Node.check`).
+    The conditions: the node has reported in this term or its lease is over, it has no allocations, and the ledger has recorded all ends of
+    its jobs. Earlier orders need not be checked: for each order that the node may still obey, an allocation is booked (`Node.check`).
     """
     recovery, name = facts.recovery, node.record.node
     if recovery.awaits(name) or node.allocations or node.holds or node.reporting:
         return False
     if name in recovery.lost_nodes:
-        # An unconfirmed job may have run on this node, and then the ledger lacks its end.
+        # While a job is unconfirmed, it may have run on this lost node, and then the ledger lacks the end of the job.
         return not (facts.doubtful or recovery.unrecorded_losses)
     return node.enrolled and node.incarnation is not None
 
@@ -70,7 +70,7 @@ class LostNodes:
         return not self._facts.empty_nodes.holds(node.record.node) and runs_nothing(self._facts, node)
 
     def settle(self, now: Moment) -> list[Effect]:
-        """Process a few of the listed nodes that are still silent."""
+        """Process a few of the queued nodes, if they are still silent."""
         effects: list[Effect] = []
         for _ in range(min(_AT_ONCE, len(self._due))):
             node = self._due.popleft()
@@ -125,7 +125,7 @@ class LostNodes:
     def kept_from(self, node: Node, machine: str, now: Moment) -> WrongState | None:
         """Return a refusal if another machine may not take the node's name yet, else None.
 
-        It may not take the name while jobs may still run on the machine that has it.
+        The refusal lasts while jobs may still run on the machine that has the name now.
         """
         name, facts = node.record.node, self._facts
         if node.may_change_machine(facts.timing, now) and not facts.recovery.awaits(name):

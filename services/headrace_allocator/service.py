@@ -76,7 +76,7 @@ A = TypeVar("A")
 Reader = Callable[[Mapping[str, Entry], frozenset[str]], None]
 
 _TICK_S: Final = 1.0
-#: Seconds in which a stopping allocator may tell the next one which jobs it did not give out.
+#: Longest time in seconds in which a stopping allocator tells the next allocator which jobs were never given out.
 _HAND_OVER_S: Final = 2.0
 #: Number of operations whose position in the order is updated between two turns of the event loop; 50 take some 3 ms.
 _REFRESH_SLICE: Final = 50

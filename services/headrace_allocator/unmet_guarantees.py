@@ -1,8 +1,8 @@
-"""Watch guarantees: find pools that stay below their strong guarantee although a pending job below them would fit into it.
+"""Watch guarantees: find pools that stay below their strong guarantee although a pending job would fit into the guarantee.
 
-A pool starves for its guarantee once it has been below it for `min_share_preemption_timeout`. From then on preemption and reservations
-should serve it within a heartbeat or the length of a job. Each second some more pools are examined, and the pools that were found before
-are examined once more.
+A pool starves for its guarantee once its usage has been below the guarantee for `min_share_preemption_timeout`. From then on preemption and
+reservations should give the pool resources within a heartbeat or the length of a job. Each second some more pools are examined, and the
+pools that were found a second ago are examined once more.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class UnmetGuarantees:
         return [Alarm(says, {"pool": name, "for_s": _LONG_S}) for name in sorted(fresh)]
 
     def figures(self) -> list[Figure]:
-        """Return the metrics of guarantees that are unmet now and of all that were found."""
+        """Return the metrics of guarantees that are unmet now, and of all guarantees that were found unmet."""
         return [
             gauge(
                 "unmet_guarantees",

@@ -1,6 +1,7 @@
 """The command `headrace`.
 
-At a Tab the shell asks for candidates. They are printed before any command is imported, because the user waits for every import.
+When the user presses Tab, the shell asks this program for completions. They are printed before any command is imported, because the user
+waits for every import.
 """
 
 from __future__ import annotations
@@ -8,8 +9,8 @@ from __future__ import annotations
 # ruff: noqa: E402
 import signal
 
-#: The SIGINT handler at the start. If it does not ignore SIGINT, Ctrl-C ends the process silently during the imports below and after the
-#: command.
+#: The SIGINT handler that the process started with. Unless this handler ignores SIGINT, Ctrl-C ends the process silently during the imports
+#: below and after the command.
 _ON_INTERRUPT = signal.getsignal(signal.SIGINT)
 if _ON_INTERRUPT is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)

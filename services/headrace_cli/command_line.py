@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from cyclopts import ArgumentCollection
     from rich.panel import Panel
 
-#: All commands by group. Each command has its function or app, and a line for the list of commands. Its own help begins with that line too.
+#: All commands by group. Each command has its function or app, and a line for the list of commands. The command's own help begins with the
+#: same line.
 GROUPS: Final = {
     "Work": {
         "run": (
@@ -42,8 +43,8 @@ GROUPS: Final = {
             "Show the cluster live: resources in use, pools, operations, nodes, starvation and preemptions.",
         ),
         "web": (
-            "headrace_cli.commands.web:web",
-            "Serve the HTTP API and a page for the browser on this machine.",
+            "headrace_cli.commands.web:app",
+            "Serve the HTTP API and a page for the browser on this machine, or log a browser in at a shared service.",
         ),
         "events": (
             "headrace_cli.commands.operations.events:events",
@@ -134,7 +135,7 @@ _USAGES: Final = {
 }
 
 
-#: First words of commands that run or manage processes of Headrace on this host.
+#: First words of the commands that need Linux, because they run or manage processes of Headrace on this host.
 _LINUX_ONLY: Final = (("up",), ("demo",), ("agent",), ("cluster", "install"), ("cluster", "uninstall"))
 _HELP: Final = frozenset({"--help", "-h"})
 _MARKED: Final = re.compile(r"\*\*(.+?)\*\*|`(.+?)`")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -39,11 +40,16 @@ def pool_list(engine: FairShareEngine, request: GetPools, version: Version) -> P
     """Return the requested pools, as many as fit a page, but at least one if there is any."""
     view = _View(engine)
     order = view.order()
+    for name in filter(None, (request.name, request.parent)):
+        if name not in order:
+            return NotFound(what="pool", name=name, near=near(name, order))
     if request.name:
-        if request.name not in order:
-            return NotFound(what="pool", name=request.name, near=near(request.name, order))
         order = [PoolName(request.name)]
-    wanted = order[request.first : request.first + request.limit]
+    first = _first(order, request)
+    matching = (place for place in range(first, len(order)) if view.matches(order[place], request))
+    # A pool beyond the page shows that there is another page.
+    places = list(islice(matching, request.limit + 1))
+    wanted = [order[place] for place in places[: request.limit]]
     operations = view.operations(wanted, request) if request.operations else {}
     outlooks = outlooks_of(engine, request.outlook_of) if request.outlook_of and not request.first else []
     answer = PoolList(view.configured.name, [], engine.frame, version, engine.configuration.revision, outlooks=outlooks)
@@ -57,8 +63,19 @@ def pool_list(engine: FairShareEngine, request: GetPools, version: Version) -> P
         answer.pools.append(pool)
         answer.operations.extend(told)
         left_out = len(inside) - len(told)
-    more = request.first + len(answer.pools) < len(order)
-    return msgspec.structs.replace(answer, more=more, operations_left_out=left_out)
+    more = len(answer.pools) < len(places)
+    next_first = places[len(answer.pools) - 1] + 1 if answer.pools else len(order)
+    return msgspec.structs.replace(answer, more=more, operations_left_out=left_out, next_first=next_first)
+
+
+def _first(order: list[PoolName], request: GetPools) -> int:
+    """Return the position at which the page begins."""
+    if not request.after:
+        return request.first
+    try:
+        return order.index(PoolName(request.after)) + 1
+    except ValueError:
+        return max(0, request.first - 1)
 
 
 def _within(items: list[ShareItem], most_bytes: int) -> tuple[list[ShareItem], int]:
@@ -87,6 +104,15 @@ class _View:
         """Return the root, configured pools (parents first), then ephemeral pools by path."""
         return [ROOT_POOL, *self.configured.preorder, *sorted(self._ephemeral, key=self._path)]
 
+    def matches(self, name: PoolName, request: GetPools) -> bool:
+        """Return whether the request asks for a pool."""
+        if not name.startswith(request.name_prefix):
+            return False
+        if request.parent and (name == ROOT_POOL or self._parent(name) != request.parent):
+            return False
+        item = self._engine.items.get(pool_key(name)) if request.starving else None
+        return not request.starving or (item is not None and _starves(item))
+
     def operations(self, pools: list[PoolName], request: GetPools) -> dict[PoolName, list[ShareItem]]:
         """Return the operations in some pools: all, or those that starve or may preempt."""
         found: dict[PoolName, list[ShareItem]] = {name: [] for name in pools}
@@ -103,8 +129,7 @@ class _View:
     def pool(self, name: PoolName) -> PoolView:
         """Return one pool with all its fields."""
         engine, pools = self._engine, self.configured
-        pool = pools.pools.get(name) or self._ephemeral.get(name)
-        parent = PoolName("") if name == ROOT_POOL else pool.parent if pool else ROOT_POOL
+        pool, parent = pools.pools.get(name) or self._ephemeral.get(name), self._parent(name)
         settings = pool.settings if pool is not None else PoolConfig()
         ephemeral = name != ROOT_POOL and name not in pools.pools
         item = engine.items.get(pool_key(name)) or _new_item(name, parent, settings, ephemeral=ephemeral)
@@ -144,6 +169,11 @@ class _View:
             return view
         return self._with_integral_fields(view)
 
+    def _parent(self, name: PoolName) -> PoolName:
+        """Return the parent of a pool; empty for the root."""
+        pool = self.configured.pools.get(name) or self._ephemeral.get(name)
+        return PoolName("") if name == ROOT_POOL else pool.parent if pool else ROOT_POOL
+
     def _path(self, name: PoolName) -> str:
         """Return the names from the top down. An ephemeral pool has the parent that admission gave it."""
         if name not in self._paths:
@@ -180,9 +210,12 @@ class _View:
         return distribution(self._engine.frame.total, strong, *ratios)
 
 
+def _starves(item: ShareItem) -> bool:
+    return item.starvation_status is not StarvationStatus.NON_STARVING
+
+
 def _is_hungry(item: ShareItem) -> bool:
-    starves = item.starvation_status is not StarvationStatus.NON_STARVING
-    return starves or item.preemption_priority is not PreemptionPriority.NONE
+    return _starves(item) or item.preemption_priority is not PreemptionPriority.NONE
 
 
 def _new_item(name: PoolName, parent: PoolName, settings: PoolConfig, *, ephemeral: bool) -> ShareItem:

@@ -1,4 +1,4 @@
-"""The door: who may use the service. Pure.
+"""The door: who may use a service for one person. Pure. `shared_door.py` is the door of a service for many persons.
 
 The service acts for one person, with that person's credential, on an address of this machine that every account of the machine can
 reach. So every request for data must show a secret that only this person has:
@@ -60,6 +60,8 @@ class Secrets(NamedTuple):
 class Door:
     """Decides about requests to one address."""
 
+    has_tls = False
+
     def __init__(
         self, port: int, new_secret: Callable[[], str], *, read_only: bool = False, known: Secrets | None = None
     ) -> None:
@@ -76,64 +78,62 @@ class Door:
 
     def enter(self, ticket: str) -> Session | None:
         """Admit a browser. Return None if the ticket is wrong or was used."""
-        if not _same(ticket, self.ticket):
+        if not same(ticket, self.ticket):
             return None
         self.ticket = self._new_secret()
         session = Session(self._new_secret(), self._new_secret())
         self.secrets = self.secrets._replace(sessions=(*self.secrets.sessions[1 - _MOST_SESSIONS :], session))
         return session
 
+    def leave(self, headers: Mapping[str, str], cookie: str) -> str | None:
+        """Forget a browser. Return None if the request does not have the secrets of a session, else an empty text: it has no token."""
+        if not self._is_page(headers, cookie):
+            return None
+        left = (each for each in self.secrets.sessions if not same(cookie, each.cookie))
+        self.secrets = self.secrets._replace(sessions=tuple(left))
+        return ""
+
     def refuses_origin(self, headers: Mapping[str, str]) -> Denied | None:
         """Return why a request is refused because of the host that it names or the page that sent it. Header names are in lower case."""
         if headers.get("host", "") != self._host:
             # Otherwise a foreign host name that resolves to this machine would give a foreign page the origin of this service.
             return Denied(421, "wrong_host", f"this service answers at {self._host} only")
-        site, origin = headers.get("sec-fetch-site", "same-origin"), headers.get("origin")
-        if site not in ("same-origin", "none") or (origin is not None and origin != f"http://{self._host}"):
-            return Denied(403, "wrong_origin", "the request comes from a page of another origin")
-        return None
+        return foreign_origin(headers, f"http://{self._host}")
 
     def refuses(self, method: str, headers: Mapping[str, str], cookie: str) -> Denied | None:
         """Return why a request for data is refused; None: it is admitted."""
         denied = self.refuses_origin(headers)
         if denied is not None:
             return denied
-        bearer, token = bearer_in(headers), headers.get(TOKEN_HEADER, "")
-        is_program = _same(bearer, self.secrets.program_token) or bearer.startswith(PREFIX)
-        is_page = any(_same(cookie, each.cookie) and _same(token, each.token) for each in self.secrets.sessions)
-        if not (is_program or is_page):
+        bearer = bearer_in(headers)
+        is_program = same(bearer, self.secrets.program_token) or bearer.startswith(PREFIX)
+        if not (is_program or self._is_page(headers, cookie)):
             words = "open the address that `headrace web` printed, send its token of programs, or one of `headrace token create`"
             return Denied(401, "not_admitted", words)
         if self._read_only and method not in READS:
             return READ_ONLY
         return None
 
+    def token_of(self, headers: Mapping[str, str], cookie: str) -> str:
+        """Return the token of `headrace token create` with which the service acts for a request. Empty: it acts for its own person."""
+        bearer = bearer_in(headers)
+        return bearer if bearer.startswith(PREFIX) else ""
 
-class SharedDoor:
-    """The door of a service for many persons, which has no credential: every request brings a token. Cookies admit nobody."""
+    def _is_page(self, headers: Mapping[str, str], cookie: str) -> bool:
+        token = headers.get(TOKEN_HEADER, "")
+        return any(same(cookie, each.cookie) and same(token, each.token) for each in self.secrets.sessions)
 
-    cookie_name = ""
 
-    def __init__(self, *, read_only: bool = False) -> None:
-        self._read_only = read_only
+def foreign_origin(headers: Mapping[str, str], own: str, *, may_navigate: bool = False) -> Denied | None:
+    """Return the refusal of a request that a page of another origin than `own` sent. Header names are in lower case.
 
-    def refuses_origin(self, headers: Mapping[str, str]) -> Denied | None:
-        """Return the refusal of a request for a page: only a program that has a token can use the service."""
-        return Denied(
-            404,
-            "not_found",
-            "this service has no page: send requests to /api/v1 with a token of `headrace token create`",
-        )
-
-    def refuses(self, method: str, headers: Mapping[str, str], cookie: str) -> Denied | None:
-        """Return why a request for data is refused. None: the bus decides by its token."""
-        if not bearer_in(headers).startswith(PREFIX):
-            return Denied(
-                401,
-                "not_admitted",
-                "send a token of `headrace token create` in the header `Authorization: Bearer TOKEN`",
-            )
-        return READ_ONLY if self._read_only and method not in READS else None
+    `may_navigate`: a link on such a page may lead here. The browser sends no `Origin` then.
+    """
+    site, origin = headers.get("sec-fetch-site", "same-origin"), headers.get("origin")
+    is_link = may_navigate and headers.get("sec-fetch-mode") == "navigate"
+    if (site in ("same-origin", "none") or is_link) and origin in (None, own):
+        return None
+    return Denied(403, "wrong_origin", "the request comes from a page of another origin")
 
 
 def bearer_in(headers: Mapping[str, str]) -> str:
@@ -142,5 +142,6 @@ def bearer_in(headers: Mapping[str, str]) -> str:
     return bearer.strip() if scheme.lower() == "bearer" else ""
 
 
-def _same(given: str, known: str) -> bool:
+def same(given: str, known: str) -> bool:
+    """Compare secrets in a time that does not depend on them."""
     return hmac.compare_digest(given.encode(), known.encode())

@@ -9,7 +9,7 @@ import signal
 import socket
 import ssl
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +27,9 @@ from headrace_web.api.endpoint import PREFIX
 from headrace_web.api.event_hub import EventHub
 from headrace_web.app import make_app
 from headrace_web.connections import Strangers
-from headrace_web.door import Door, Secrets, Session, SharedDoor
+from headrace_web.door import Door, Secrets, Session
+from headrace_web.logins import Logins
+from headrace_web.shared_door import SharedDoor
 from headrace_web.token_sessions import TokenSessions
 
 _ADDRESS: Final = "127.0.0.1"
@@ -61,7 +63,7 @@ class Options(msgspec.Struct, frozen=True):
     #: Folder of this account alone, for the secrets. A later process with the same folder admits the same programs and browsers.
     #: None: a folder that is removed at the end.
     folder: Path | None = None
-    #: Address and port of a service for all who have a token; empty: the service is for one person, at `port`.
+    #: Address and port of a service for everybody in the cluster; empty: the service is for one person, at `port`.
     listen: str = ""
     #: Files with the certificate of that address and its key, in PEM.
     certificate: str = ""
@@ -86,7 +88,7 @@ class _KeepingDoor(Door):
 
     def __init__(self, port: int, file: Path, tell: Callable[[str], None], *, read_only: bool) -> None:
         known = _read_secrets(file)
-        super().__init__(port, lambda: secrets.token_urlsafe(_SECRET_BYTES), read_only=read_only, known=known)
+        super().__init__(port, _new_secret, read_only=read_only, known=known)
         self._file = file
         self._tell = tell
         write_private(file, msgspec.json.encode(self.secrets).decode())
@@ -97,6 +99,12 @@ class _KeepingDoor(Door):
             write_private(self._file, msgspec.json.encode(self.secrets).decode())
             self._tell(self.ticket)
         return session
+
+    def leave(self, headers: Mapping[str, str], cookie: str) -> str | None:
+        left = super().leave(headers, cookie)
+        if left is not None:
+            write_private(self._file, msgspec.json.encode(self.secrets).decode())
+        return left
 
 
 class _Server(uvicorn.Server):
@@ -151,7 +159,7 @@ async def serve(options: Options, tell: Callable[[Listening], None]) -> None:
 
 
 async def _serve_everybody(options: Options, tell: Callable[[Listening], None]) -> None:
-    """Serve all who present a token, with TLS and without a credential of its own."""
+    """Serve all who present a token and all browsers that log in, with TLS and without a credential of its own."""
     strangers, place = Strangers(), find_place(state=options.state, tree=options.tree)
     host, port = _address(options.listen)
     _check_certificate(options)
@@ -159,7 +167,8 @@ async def _serve_everybody(options: Options, tell: Callable[[Listening], None]) 
         base = f"https://{host}:{listener.getsockname()[1]}"
         async with anyio.create_task_group() as tasks:
             sessions = TokenSessions(place, SystemClock(), tasks)
-            app = make_app(None, SharedDoor(read_only=options.read_only), strangers, sessions)
+            door = SharedDoor(_new_secret, SystemClock().wall_ms, read_only=options.read_only)
+            app = make_app(None, door, strangers, sessions, Logins(secrets.token_bytes(_SECRET_BYTES)))
             config = uvicorn.Config(
                 app,
                 http=strangers.protocol(),
@@ -181,6 +190,10 @@ async def _run(app: Starlette, config: uvicorn.Config, listener: socket.socket) 
         await server.serve(sockets=[listener])
         tasks.cancel_scope.cancel()
     return server.signals
+
+
+def _new_secret() -> str:
+    return secrets.token_urlsafe(_SECRET_BYTES)
 
 
 def _raise_interrupt(signals: tuple[int, ...]) -> None:

@@ -28,6 +28,8 @@ from headrace_web.api.problems import Problem, problem, problem_of
 
 #: Upper bound of the sessions. Beyond it, the session that was unused for longest is closed.
 MOST_SESSIONS: Final = 256
+#: Upper bound of the sessions of one person. A person can write one token in many ways, and each of them has a session of its own.
+MOST_OF_PERSON: Final = 64
 #: Upper bound of the sessions whose token the server has not admitted yet.
 MOST_CONNECTING: Final = 32
 #: Seconds after which an unused session is closed.
@@ -47,7 +49,9 @@ class NoSession(HeadraceError):
 class TokenSession:
     """The connection of one token."""
 
-    def __init__(self) -> None:
+    def __init__(self, user: str) -> None:
+        #: Person whose token it is, if the server admits the token.
+        self.user = user
         #: Set when the server admitted the token; None before and if it did not.
         self.context: Context | None = None
         #: Set when the connection is closed.
@@ -124,6 +128,12 @@ class TokenSessions:
         finally:
             session.count_user(-1)
 
+    def end(self, text: str) -> None:
+        """Close the connection of a token, if there is one."""
+        session = self._sessions.get(hashlib.sha256(text.encode()).digest())
+        if session is not None:
+            session.ended.set()
+
     def _read(self, text: str) -> PresentedToken:
         try:
             token = read_token_text(text)
@@ -134,13 +144,17 @@ class TokenSessions:
         return token
 
     def _open(self, key: bytes, token: PresentedToken) -> TokenSession:
-        idle = [(each.used_at_s, other) for other, each in self._sessions.items() if not each.users]
-        is_full = len(self._sessions) >= MOST_SESSIONS
+        # Anybody can name a person in a token that is not admitted, so such tokens do not count for the person.
+        own = {other: each for other, each in self._sessions.items() if each.user == token.user and each.context}
+        is_own_full = len(own) >= MOST_OF_PERSON
+        is_full = is_own_full or len(self._sessions) >= MOST_SESSIONS
+        among = own if is_own_full else self._sessions
+        idle = [(each.used_at_s, other) for other, each in among.items() if not each.users]
         if sum(each.is_connecting for each in self._sessions.values()) >= MOST_CONNECTING or (is_full and not idle):
             raise NoSession(problem(503, "busy", "The service is busy", "too many tokens are in use; try again later"))
         if is_full:
             self._sessions.pop(min(idle)[1]).ended.set()
-        session = self._sessions[key] = TokenSession()
+        session = self._sessions[key] = TokenSession(token.user)
         self._tasks.start_soon(self._keep, key, session, token)
         return session
 

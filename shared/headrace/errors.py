@@ -7,9 +7,13 @@ the bus an error is sent as a tagged Struct (`headrace.wire.refusals`), never as
 from __future__ import annotations
 
 import inspect
-from typing import Self
+import re
+from collections.abc import Callable
+from typing import Final, Self
 
 _LONGEST_SHOWN = 300
+#: A name of an input in the text of a message, such as `keep_going` between backticks.
+_NAMED_INPUT: Final = re.compile(r"`([^`\s]+)`")
 
 
 class HeadraceError(Exception):
@@ -43,9 +47,19 @@ class BadInput(HeadraceError):
         """Return the same error with another place."""
         return type(self)(place, self.value, self.expected, self.fault)
 
+    def renamed(self, name_of: Callable[[str], str]) -> Self:
+        """Return the same error with other names of the inputs: of its place, and of each input between backticks in its text."""
+        expected, fault = (with_names(text, name_of) for text in (self.expected, self.fault))
+        return type(self)(name_of(self.place), self.value, expected, fault)
+
 
 class UnknownKey(BadInput):
     """There is no such key."""
+
+
+def with_names(text: str, name_of: Callable[[str], str]) -> str:
+    """Return a text with other names for what stands between backticks."""
+    return _NAMED_INPUT.sub(lambda found: f"`{name_of(found[1])}`", text)
 
 
 def shortened(text: str) -> str:

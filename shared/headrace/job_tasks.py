@@ -17,7 +17,6 @@ from headrace.wire.tasks import LONGEST_TASK_NAME, SEVERAL_TASKS, Task, ranges_o
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 #: Fields that must be empty in the spec of an operation with tasks, each with the text that says what is accepted.
 _ONE_KIND_ONLY: Final = {
-    "is_gang": "no gang: the jobs of an operation with tasks start one by one",
     "terminal": "no terminal: an operation with a terminal has one job",
     "lines": "no lines: an operation with tasks has no lines",
     "after_each": "no `after_each`: an operation with tasks can wait only for whole operations, with `after`",

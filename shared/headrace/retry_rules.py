@@ -32,7 +32,7 @@ _ACCEPTED_MEMORY: Final = "a factor from x1.1 to x100, or an amount with its uni
 #: Fields that must be empty in the spec of an operation with `memory_on_oom`, each with the text that says what is
 #: accepted.
 _ONE_SIZE_ONLY: Final = {
-    "is_gang": "no gang: the jobs of a gang have one size",
+    "is_gang": "no gang: a gang that starts again with more memory might fit on no nodes",
     "tasks": "no tasks: with memory_on_oom all jobs begin with one size",
     "after_each": "no `after_each`: use `after`",
 }
@@ -141,15 +141,17 @@ def check_memory_on_oom(spec: OperationSpec) -> None:
     rule = parse_memory_on_oom(spec.memory_on_oom, place="spec.memory_on_oom")
     for field, accepted in _ONE_SIZE_ONLY.items():
         if value := getattr(spec, field):
-            raise BadInput(f"spec.{field}", shortened(str(value)), f"{accepted}; or an operation without memory_on_oom")
+            raise BadInput(
+                f"spec.{field}", shortened(str(value)), f"{accepted}; or an operation without `memory_on_oom`"
+            )
     if trees := [*spec.pool_trees, *spec.tentative_pool_trees][1:]:
-        raise BadInput("spec.pool_trees", shortened(", ".join(trees)), "one tree for an operation with memory_on_oom")
+        raise BadInput("spec.pool_trees", shortened(", ".join(trees)), "one tree for an operation with `memory_on_oom`")
     if not spec.resources.memory:
         raise BadInput.because(
             "spec.resources.memory",
-            "memory_on_oom raises the memory of a job, but these jobs request no memory. Request memory for each job",
+            "`memory_on_oom` raises the memory of a job, but these jobs request no memory. Request memory for each job",
         )
     if rule.memory and rule.memory <= spec.resources.memory:
         raise BadInput("spec.memory_on_oom", spec.memory_on_oom, "more memory than the jobs have at first")
     if spec.no_retry_on and parse_failures(spec.no_retry_on).out_of_memory:
-        raise BadInput("spec.no_retry_on", shortened(spec.no_retry_on), "a list without oom, or no memory_on_oom")
+        raise BadInput("spec.no_retry_on", shortened(spec.no_retry_on), "a list without oom, or no `memory_on_oom`")

@@ -347,7 +347,7 @@ def test_a_reader_that_goes_away_before_the_last_lines_is_no_error() -> None:
         (("run", "--poool", "x", "--", "true"), "--pool"),
         (("run",), "a program and its arguments"),
         (("run", "--cpu", "many", "--", "true"), "--cpu"),
-        (("run", "--pool", "Not Legal", "--", "true"), "pool name"),
+        (("run", "--pool", "Not Legal", "--", "true"), "--pool: 'Not Legal'"),
         (("run", "--jobs", "0", "--", "true"), "--jobs"),
         (("pool", "set", "x"), "no attribute is given. Name at least one"),
         (("tree", "set", "max_operation_count=100"), "headrace tree set default max_operation_count=100"),

@@ -86,6 +86,18 @@ def test_operations_are_listed_by_what_they_left_unused(up: Up) -> None:
     assert "unused-cpu, unused-memory" in up.run("op", "list", "--sort", "waste", expect=Exit.USAGE).stderr
 
 
+def test_operations_are_listed_from_the_oldest_on(up: Up) -> None:
+    newest = [each["operation"] for each in answer(up, "op", "list")["operations"]]
+    oldest = [each["operation"] for each in answer(up, "op", "list", "--sort", "oldest")["operations"]]
+    assert len(newest) > 1
+    assert oldest == newest[::-1]
+
+    first = up.run("op", "list", "--sort", "oldest", "--limit", "1")
+    assert oldest[0] in first.stdout
+    assert "unused" not in first.stdout
+    assert "only the oldest 1 are shown" in first.stderr
+
+
 def test_operations_are_listed_by_the_node_of_their_jobs() -> None:
     with Up(nodes=("alpha:cpu=1", "beta:cpu=1")) as two:
         places = {}

@@ -75,7 +75,7 @@ def test_jobs_and_nodes_are_supposed(up: Up) -> None:
     assert "1 node fewer of" in nodes.stderr
     assert "2 → 8" in nodes.stdout
     assert "2 → 0" in gone.stdout
-    assert "each are more than the nodes" in too_many.stderr
+    assert "each cannot be removed" in too_many.stderr
 
 
 @pytest.mark.parametrize(

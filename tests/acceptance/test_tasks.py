@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,14 @@ tasks:
     jobs: 3
 """
 
+#: Each of two jobs of different sizes ends once both run.
+GANG = """
+gang: true
+tasks:
+  small: {command: [sh, -c, 'touch small.$HEADRACE_ATTEMPT; until [ -e large.1 ]; do sleep 0.05; done']}
+  large: {command: [sh, -c, 'touch large.$HEADRACE_ATTEMPT; until [ -e small.1 ]; do sleep 0.05; done'], cpu: 2}
+"""
+
 
 async def test_tasks_run_as_the_page_says_and_keep_their_commands_through_kills_of_services(tmp_path: Path) -> None:
     with Up(nodes=("alpha:cpu=3,memory=4G",)) as up:
@@ -37,6 +46,7 @@ async def test_tasks_run_as_the_page_says_and_keep_their_commands_through_kills_
         keeps_tasks_through_kills(up, tmp_path)
         reruns_what_failed(up, tmp_path)
 
+    assert "0: the workers are up" in said["op logs launcher-and-workers"]
     assert "1: hello from worker 0" in said["op logs server-and-workers"]
     assert "0: all are done" in said["op logs server-and-workers"]
     rows = [line.split() for line in said["op get server-and-workers"].splitlines()]
@@ -45,6 +55,43 @@ async def test_tasks_run_as_the_page_says_and_keep_their_commands_through_kills_
     jobs = [line.split()[:4] for line in said["op get server-and-workers --jobs"].splitlines()[-4:]]
     assert jobs == [["0", "server", "1", "completed"], *([str(n), "worker", "1", "completed"] for n in (1, 2, 3))]
     assert "worker:" in said["op get server-and-workers --spec"]
+
+
+def test_all_tasks_of_a_gang_start_together_though_the_allocator_is_killed_meanwhile(tmp_path: Path) -> None:
+    """The allocator is killed while it holds resources for the large job, and another operation uses those of the small job."""
+    together = tmp_path / "together"
+    together.mkdir()
+    (tmp_path / "gang.yaml").write_text(GANG)
+    held = "a gang of 2 jobs: resources for 1 of them on 1 node are held"
+    with Up(nodes=("alpha:cpu=3",)) as up:
+        until_go = f"echo up; until [ -e {tmp_path}/go-filler ]; do sleep 0.1; done"
+        up.run("run", "--id", "filler", "--", "sh", "-c", until_go)
+        up.wait_line("filler", "up")
+        up.run("run", "--spec", str(tmp_path / "gang.yaml"), "--cwd", str(together), "--id", "gang-of-tasks")
+        wait_explained(up, held)
+        [found] = [each for each in up.processes() if each.role == "allocator"]
+        os.kill(found.pid, signal.SIGKILL)
+        wait_explained(up, held, unlike=found.pid)
+        assert list(together.iterdir()) == []
+        (tmp_path / "go-filler").touch()
+        up.run_until_over("gang-of-tasks")
+
+        view = json.loads(up.run("op", "get", "gang-of-tasks", "--json").stdout)["operation"]
+
+    assert (view["state"], view["completed_jobs"], view["failed_jobs"]) == ("completed", 2, 0)
+    assert sorted(path.name for path in together.iterdir()) == ["large.1", "small.1"]
+
+
+def wait_explained(up: Up, words: str, *, unlike: int = 0) -> None:
+    """Wait until `op explain` has these words, from an allocator with another process id than `unlike`."""
+    said = ""
+    for _ in range(300):
+        if any(each.role == "allocator" and each.pid != unlike for each in up.processes()):
+            said = up.run_until_answered("op", "explain", "gang-of-tasks").stdout
+        if words in " ".join(said.split()):
+            return
+        time.sleep(0.1)
+    raise AssertionError(said)
 
 
 def reruns_what_failed(up: Up, folder: Path) -> None:

@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 import headrace
+from headrace.wire.refusals import Refused
 from tests.support.headrace_up import Up
 
 _LONG = ("sh", "-c", "echo up; exec sleep 600")
@@ -104,6 +105,21 @@ def test_an_interruptible_job_is_told_its_deadline_and_goes_on_in_its_next_run(u
     assert (over["completed_jobs"], over["timed_out_jobs"], over["aborted_jobs"]) == (1, 0, 1)
     assert float((up.state / "deadline").read_text()) > 0
     assert "state saved for a retry; time limit of 2s reached" in up.run("op", "history", operation).stdout
+
+
+async def test_a_limit_above_the_maximum_is_refused_as_it_was_given(up: Up) -> None:
+    up.run("pool", "create", "short", "max_time_limit=1h")
+    file = up.state / "work.yaml"
+    file.write_text("command: ['true']\npool: short\ntime_limit: 2h\n")
+    words = "2h cannot be used; expected at most 1h, max_time_limit of pool short in tree default"
+
+    typed = up.run("run", "--pool", "short", "--time-limit", "2h", "--", "true", expect=4)
+    assert f"--time-limit: {words}" in " ".join(typed.stderr.split())
+    read = up.run("run", "--spec", str(file), expect=4)
+    assert f"work.yaml:3: time_limit: {words}" in " ".join(read.stderr.split())
+    async with headrace.connect(state=up.state) as client:
+        with pytest.raises(Refused, match=f"^time_limit: {words}"):
+            await client.run(["true"], pool="short", time_limit="2h")
 
 
 async def test_the_client_sets_and_changes_time_limits(up: Up) -> None:

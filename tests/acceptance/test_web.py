@@ -123,6 +123,17 @@ def start(web: Web, name: str, *argv: str, **options: Any) -> Mapping[str, Any]:
     return found
 
 
+def pages(web: Served, path: str, items: str, name: str, **query: Any) -> list[str]:
+    """The names of all items of a list that is read item by item."""
+    found, cursor = [], ""
+    while cursor is not None:
+        page = web.ask("GET", path, limit=1, cursor=cursor, **query)
+        assert len(page[items]) <= 1
+        found += [each[name] for each in page[items]]
+        cursor = page["next"]
+    return found
+
+
 def test_a_person_can_do_everything_over_http(up: Up) -> None:
     with a_web(up) as web:
         _operations(web)
@@ -157,10 +168,9 @@ def _operations(web: Web) -> None:
     assert history == ["operation", "job_ended", "operation"]
 
     start(web, "second", "sleep", "60", jobs=3)
-    page = web.ask("GET", "/operations", limit=1)
-    assert ([each["operation"] for each in page["operations"]], page["next"]) == (["second"], "second")
-    page = web.ask("GET", "/operations", limit=1, cursor="second", pool="/research")
-    assert ([each["operation"] for each in page["operations"]], page["next"]) == (["first"], None)
+    assert pages(web, "/operations", "operations", "operation", pool="/research") == ["second", "first"]
+    assert pages(web, "/operations", "operations", "operation", order="oldest") == ["first", "second"]
+    assert web.ask("GET", "/operations", cursor="second", expect=400)["place"] == "cursor"
     jobs = web.ask("GET", "/operations/second/jobs", limit=2)
     assert ([each["slot"]["index"] for each in jobs["jobs"]], jobs["next"]) == ([0, 1], 2)
     assert [each["slot"]["index"] for each in web.ask("GET", "/operations/second/jobs", cursor=2)["jobs"]] == [2]
@@ -183,6 +193,7 @@ def _operations(web: Web) -> None:
 
 def _pools_and_trees(web: Web) -> None:
     made = {"changes": [{"change": "create", "pool": "vision", "attributes": {"weight": 2}}]}
+    below: dict[str, Any] = {"changes": [{"change": "create", "pool": "sight", "to": "vision"}]}
     assert web.ask("POST", "/pools/changes", made | {"dry_run": True})["created"][0]["name"] == "vision"
     assert web.ask("GET", "/pools/vision", expect=404)["type"] == "urn:headrace:not_found"
     revision = web.ask("POST", "/pools/changes", made)["revision"]
@@ -194,10 +205,13 @@ def _pools_and_trees(web: Web) -> None:
     assert web.ask("POST", "/pools/changes", changed | {"expected_revision": revision})["changed"]
     broken = {"changes": [{"change": "set", "pool": "vision", "attributes": {"weight": -1}}]}
     assert web.ask("POST", "/pools/changes", broken, expect=400)["place"]
-    first = web.ask("GET", "/pools", limit=1)
-    assert ([each["name"] for each in first["pools"]], first["next"]) == (["<Root>"], 1)
-    rest = web.ask("GET", "/pools", cursor=1)
-    assert ("vision" in [each["name"] for each in rest["pools"]], rest["next"]) == (True, None)
+    web.ask("POST", "/pools/changes", below)
+    assert pages(web, "/pools", "pools", "name")[:3] == ["<Root>", "vision", "sight"]
+    assert pages(web, "/pools", "pools", "name", parent="<Root>")[:1] == ["vision"]
+    assert pages(web, "/pools", "pools", "name", parent="/vision") == ["sight"]
+    assert pages(web, "/pools", "pools", "name", name_prefix="vis") == ["vision"]
+    assert pages(web, "/pools", "pools", "name", starving=True) == []
+    assert web.ask("GET", "/pools", parent="vison", expect=404)["near"] == ["vision"]
     assert web.ask("GET", "/pools/vision")["pool"]["path"] == "/vision"
     assert web.ask("GET", "/pools/vision/explanation")["steps"][-1]["pool"] == "vision"
     period = {"since_ms": 0, "until_ms": 4_000_000_000_000}
@@ -210,8 +224,9 @@ def _pools_and_trees(web: Web) -> None:
     assert (page["preemptions"], page["next"], page["begins_late"]) == ([], None, False)
     assert web.ask("GET", "/preemptions", cursor=page["read_to"])["read_to"] >= page["read_to"]
 
-    assert [each["tree"] for each in web.ask("GET", "/trees")["trees"]] == ["default"]
     assert web.ask("POST", "/trees/gpu", {"options": {}}, expect=201)["tree"] == "gpu"
+    assert pages(web, "/trees", "trees", "tree") == ["default", "gpu"]
+    assert pages(web, "/trees", "trees", "tree", name_prefix="g") == ["gpu"]
     assert (
         web.ask("PATCH", "/trees/gpu", {"options": {"default_parent_pool": None}, "dry_run": True})["dry_run"] is True
     )
@@ -222,19 +237,24 @@ def _pools_and_trees(web: Web) -> None:
 
 
 def _nodes_groups_and_usage(web: Web) -> None:
-    nodes = web.ask("GET", "/nodes")
-    assert ([each["node"] for each in nodes["nodes"]], nodes["next"]) == (["alpha"], None)
+    assert pages(web, "/nodes", "nodes", "node", state="online", name_prefix="al") == ["alpha"]
+    assert pages(web, "/nodes", "nodes", "node", tag="gpu") == []
+    assert web.ask("GET", "/nodes", state="onlin", expect=400)["place"] == "state"
     assert web.ask("POST", "/nodes/alpha/drain", {"reason": "a new disk"})["drain"]["reason"] == "a new disk"
     assert web.ask("GET", "/nodes/alpha")["drain"]["reason"] == "a new disk"
     assert web.ask("POST", "/nodes/alpha/undrain")["drain"] is None
     assert web.ask("POST", "/nodes/beta/shut-out", expect=404)["type"] == "urn:headrace:not_found"
     assert web.ask("DELETE", "/nodes/beta", expect=404)["type"] == "urn:headrace:not_found"
-    assert {each["service"] for each in web.ask("GET", "/services")["services"]} >= {"admission", "allocator"}
+    services = pages(web, "/services", "services", "service")
+    assert (set(services) >= {"admission", "allocator"}, len(services)) == (True, len(set(services)))
+    assert pages(web, "/services", "services", "service", service="allocator") == ["allocator"]
 
     assert list(web.ask("POST", "/groups/ml", {"members": ["anna"]}, expect=201)["members"]) == ["anna"]
     assert set(web.ask("POST", "/groups/ml/add", {"members": ["ben"]})["members"]) == {"anna", "ben"}
     assert set(web.ask("POST", "/groups/ml/remove", {"members": ["anna"]})["members"]) == {"ben"}
-    assert [each["name"] for each in web.ask("GET", "/groups")["groups"]] == ["ml"]
+    web.ask("POST", "/groups/infra", {"members": []}, expect=201)
+    assert pages(web, "/groups", "groups", "name") == ["infra", "ml"]
+    assert pages(web, "/groups", "groups", "name", name_prefix="m") == ["ml"]
     assert set(web.ask("GET", "/groups/ml")["members"]) == {"ben"}
     assert web.ask("DELETE", "/groups/ml")["name"] == "ml"
     assert web.ask("GET", "/me")["user"] == web.told["user"]
@@ -243,8 +263,10 @@ def _nodes_groups_and_usage(web: Web) -> None:
     assert (wrong["place"], "366d" in wrong["detail"]) == ("expires", True)
     for method, path in (("GET", "/tokens"), ("POST", "/tokens"), ("DELETE", "/tokens/nightly")):
         assert "headrace cluster init --operator" in web.ask(method, path, expect=409)["detail"]
-    used = web.ask("GET", "/usage", since="2026-01-01", until="2100-01-01", by="user,pool")
-    assert [each["pool"] for each in used["lines"]] == ["/research"]
+    days = {"since": "2026-01-01", "until": "2100-01-01"}
+    assert pages(web, "/usage", "lines", "pool", by="user,pool", **days) == ["/research"]
+    used = pages(web, "/usage", "lines", "operation", by="operation", **days)
+    assert (used[:2], used) == (["first", "second"], sorted(set(used)))
     assert web.ask("GET", "/usage", since="2026-01-01", until="2100-01-01", by="owner", expect=400)["place"] == "by[0]"
     _events(web)
 

@@ -28,6 +28,7 @@ import tests.bench.recovery
 import tests.bench.starvation
 import tests.bench.waiting_shares
 import tests.bench.walk
+import tests.bench.web_load
 import tests.bench.whole_stack  # noqa: F401
 from headrace.runtime.service import COLLECTOR_THRESHOLDS
 from tests.bench.registry import REGISTRY, Figure, head_of_table, row_of_table, write_figures

@@ -135,13 +135,14 @@ async def _measure(server: NatsServer, folder: Path) -> list[float]:
         rates = []
         for turn in range(ROUNDS):
             begun = time.perf_counter()
-            await _start_all(anna, f"turn-{turn}")
+            await start_all(anna, f"turn-{turn}")
             rates.append(STARTS / (time.perf_counter() - begun))
         return rates
 
 
-async def _start_all(anna: Bus, prefix: str) -> None:
-    requests = iter([encode(a_start(number, prefix)) for number in range(STARTS)])
+async def start_all(anna: Bus, prefix: str, count: int = STARTS) -> None:
+    """Start operations, `IN_FLIGHT` at a time."""
+    requests = iter([encode(a_start(number, prefix)) for number in range(count)])
     subject = subjects.user("anna", "op.start")
 
     async def one_after_another() -> None:

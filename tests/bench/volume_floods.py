@@ -58,6 +58,8 @@ class Flood(msgspec.Struct, frozen=True):
     messages_of_a_connection: int = 0
     #: Subscriptions with wildcards of each connection.
     subscriptions: int = 0
+    #: What a second `CONNECT` at the end of each connection claims, as JSON; empty: there is none.
+    last_claims: str = ""
 
     @property
     def is_of_node(self) -> bool:
@@ -130,6 +132,8 @@ def _one(access: Access, flood: Flood, sent: object, until_s: float) -> None:
                     count += at_once
                     with sent.get_lock():  # type: ignore[attr-defined]
                         sent.value += len(block)  # type: ignore[attr-defined]
+                if flood.last_claims:
+                    connection.sendall(f"CONNECT {flood.last_claims}\r\n".encode())
                 # Without this the server does not learn of the end while the other thread reads.
                 connection.shutdown(socket.SHUT_WR)
 

@@ -681,7 +681,7 @@ async def test_bad_requests_name_the_place_the_value_and_what_was_expected(serve
         missing = await request(server, "op.get", GetOperation(OperationId("no-such-one")), OperationView)
         state = await request(server, "op.list", ListOperations(state="runing"), OperationList)
 
-    assert (name.place, name.value) == ("pool name", "No Pool")
+    assert (name.place, name.value) == ("pool", "No Pool")
     assert empty.place == "spec.resources"
     assert isinstance(missing, NotFound)
     assert "running" in state.expected

@@ -15,7 +15,7 @@ from headrace.ids import GroupName
 from headrace.wire import subjects
 from headrace.wire.groups import GroupOfPerson, GroupSource
 from headrace.wire.refusals import Exists, NotAllowed, NotFound, Refused
-from headrace_admission.groups import host_groups
+from headrace_admission.groups import lookups
 from headrace_admission.groups import requests as group_requests
 from headrace_admission.groups.host_groups import HostGroups, groups_on_host
 from headrace_admission.service import serve as serve_admission
@@ -147,7 +147,7 @@ async def test_groups_of_the_host_count_where_that_is_set_up(
 async def test_a_name_service_that_hangs_holds_up_only_the_first_request_and_counts_for_a_minute(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(host_groups, "_WAIT_S", 0.05)
+    monkeypatch.setattr(lookups, "_WAIT_S", 0.05)
     clock, hangs = HandClock(), Event()
     looked: list[str] = []
     taken: dict[str, tuple[GroupName, ...] | None] = {}

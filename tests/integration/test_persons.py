@@ -303,7 +303,7 @@ FORBIDDEN: Final[dict[str, msgspec.Struct]] = {
     f"debug.heartbeat.{NODE}": TraceHeartbeat(NODE),
 }
 #: Requests that need a cluster with an operator: tests/security/test_tokens.py.
-ABOUT_TOKENS: Final = frozenset({"token.create", "token.list", "token.revoke"})
+ABOUT_TOKENS: Final = frozenset({"token.create", "token.list", "token.revoke", "token.end"})
 
 
 def test_every_request_of_a_person_is_tried() -> None:

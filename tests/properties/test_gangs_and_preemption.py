@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 import msgspec
@@ -11,6 +12,7 @@ from headrace.ids import ROOT_POOL, NodeName, OperationId, PoolName
 from headrace.pools import Pool, PoolConfig
 from headrace.pools.amounts import PartialResources
 from headrace.pools.new_tree import NEW_TREE_OPTIONS
+from headrace.resources import Resources
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.preemption import PreemptionReason
@@ -59,14 +61,17 @@ def test_a_gang_that_is_owed_less_than_it_needs_is_told_so() -> None:
     )
 
 
-def others_first(guarantee: int, **settings: object) -> GangFleet:
+def others_first(guarantee: int, gang: Sequence[tuple[int, Resources]] = (), **settings: object) -> GangFleet:
     """Twelve jobs of others have all places when a gang of eight comes, whose pool is guaranteed so many cores."""
     strong = PartialResources(cpu=guarantee * 100)
     fleet = a_fleet(a_pool("others"), a_pool("gangs", weight=0.001, strong_guarantee_resources=strong), **settings)
     fleet.run("many", "others", 12, 600.0, cores(1))
     pass_seconds(fleet, 4)
     assert fleet.running("many") == 12
-    fleet.run_gang("gang", "gangs", 8, 600.0, cores(1))
+    if gang:
+        fleet.run_gang_of_tasks("gang", "gangs", 600.0, *gang)
+    else:
+        fleet.run_gang("gang", "gangs", 8, 600.0, cores(1))
     return fleet
 
 
@@ -80,6 +85,33 @@ def test_a_gang_that_is_owed_all_it_wants_takes_that_and_no_more_and_starts() ->
     assert {record.beneficiary for _, record in fleet.taken.values()} == {"gang"}
     # All at once: none goes before it is known that there is enough for all.
     assert len({record.decided_at_ms for _, record in fleet.taken.values()}) == 1
+
+
+def test_a_gang_of_two_sizes_that_is_owed_all_it_wants_takes_that_and_no_more_and_starts() -> None:
+    fleet = others_first(guarantee=8, gang=[(4, cores(1)), (1, cores(4))])
+    pass_seconds(fleet, 25)
+
+    assert fleet.running("gang") == 5
+    assert len(fleet.taken) == 8
+    assert {record.beneficiary for _, record in fleet.taken.values()} == {"gang"}
+    assert len({record.decided_at_ms for _, record in fleet.taken.values()}) == 1
+
+
+def test_nothing_is_preempted_for_a_gang_whose_sizes_do_not_all_fit_on_the_hosts() -> None:
+    """Each host has four cores, so three jobs of three leave no two cores on any host."""
+    fleet = others_first(guarantee=11, gang=[(3, cores(3)), (1, cores(2))])
+    pass_seconds(fleet, 25)
+
+    assert fleet.taken == {}
+    assert fleet.running("gang") == 0
+
+
+def test_nothing_is_preempted_for_a_gang_of_two_sizes_that_is_owed_less_than_it_needs() -> None:
+    fleet = others_first(guarantee=7, gang=[(4, cores(1)), (1, cores(4))])
+    pass_seconds(fleet, 25)
+
+    assert fleet.taken == {}
+    assert any("a gang of 5 jobs that is owed resources for 4" in words for words in fleet.reasons("gang"))
 
 
 def test_a_gang_starts_though_the_answers_that_make_room_for_it_are_lost() -> None:
@@ -188,8 +220,9 @@ def test_a_gang_that_found_too_little_has_its_turn_once_another_has_ended() -> N
 class RandomGangs(GangFleet):
     """Gangs and others of three or four pools come one after another. Some answers are lost."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, with_tasks: bool = False) -> None:
         draw = Random(seed)
+        self._with_tasks = with_tasks
         hosts = {f"n{number}": cores(draw.choice([2, 4, 6]), slots=100) for number in range(draw.randint(2, 4))}
         self.names = [f"p{number}" for number in range(draw.randint(3, 4))]
         pools = [_any_pool(draw, name, self.names[: self.names.index(name)]) for name in self.names]
@@ -207,13 +240,19 @@ class RandomGangs(GangFleet):
         self.apart_s: dict[OperationId, float] = {}
         #: Preemptions for gangs, and gangs that went.
         self.for_gangs = self.gangs_gone = 0
+        #: Preemptions for gangs with tasks.
+        self.for_tasks = 0
 
     def step(self) -> None:
         draw = self.random
         if len(self.live) < 14 and draw.random() < 0.15:
             name, pool, seconds = f"o{len(self.live)}", draw.choice(self.names), draw.choice([5.0, 30.0, 300.0])
             size, jobs = cores(draw.choice([0.5, 1, 1, 2])), draw.randint(2, 9)
-            (self.run_gang if draw.random() < 0.6 else self.run)(name, pool, jobs, seconds, size)
+            if self._with_tasks and draw.random() < 0.5:
+                tasks = [(draw.randint(1, 4), cores(draw.choice([0.5, 1, 2, 3, 4]))) for _ in range(draw.randint(1, 3))]
+                self.run_gang_of_tasks(name, pool, seconds, *tasks)
+            else:
+                (self.run_gang if draw.random() < 0.6 else self.run)(name, pool, jobs, seconds, size)
         before = set(self.taken)
         self.second()
         for name in self.taken.keys() - before:
@@ -221,6 +260,7 @@ class RandomGangs(GangFleet):
             assert record.reason in (PreemptionReason.PREEMPTION, PreemptionReason.AGGRESSIVE_PREEMPTION)
             if self.live[record.beneficiary].spec.is_gang:
                 self.for_gangs += 1
+                self.for_tasks += bool(self.live[record.beneficiary].spec.tasks)
                 self.taken_for_s.setdefault(record.beneficiary, self.now_s)
             self.gangs_gone += self.live[operation].spec.is_gang
         assert self.engine.check() == []
@@ -265,6 +305,8 @@ def _any_pool(draw: Random, name: str, above: list[str]) -> Pool:
 
 #: By seed, the preemptions for gangs and those of gangs.
 SEEN: dict[int, tuple[int, int]] = {}
+#: By seed, the preemptions for gangs with tasks.
+SEEN_WITH_TASKS: dict[int, int] = {}
 FEW = 4
 
 
@@ -275,6 +317,20 @@ def test_never_is_work_lost_for_a_gang_that_does_not_start_nor_a_gang_cut_in_par
     for _ in range(80):
         fleet.step()
     SEEN[seed] = fleet.for_gangs, fleet.gangs_gone
+
+
+@pytest.mark.parametrize("seed", seeds(FEW, 1_000))
+def test_the_same_holds_for_gangs_whose_jobs_have_several_sizes(seed: int) -> None:
+    # The first few of these preempt for such gangs.
+    fleet = RandomGangs(seed + 15, with_tasks=True)
+    for _ in range(80):
+        fleet.step()
+    SEEN_WITH_TASKS[seed] = fleet.for_tasks
+
+
+def test_the_random_fleets_preempt_for_gangs_whose_jobs_have_several_sizes() -> None:
+    if len(SEEN_WITH_TASKS) >= FEW:
+        assert sum(SEEN_WITH_TASKS.values())
 
 
 def test_the_random_fleets_preempt_for_gangs_and_preempt_gangs() -> None:

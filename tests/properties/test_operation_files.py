@@ -122,7 +122,6 @@ def specs(draw: st.DrawFn) -> OperationSpec:
             "indexes",
             "lines",
             "resources",
-            "is_gang",
             "terminal",
             "after_each",
             "memory_on_oom",

@@ -61,7 +61,7 @@ PROMISED: Final = (
     read_by_person(
         "admission",
         *("op.plan_start", "op.get", "op.list", "op.jobs", "op.explain", "op.history", "op.log", "pool.counts"),
-        *("pool.lost_work", "consumption", "rights", "group.get", "group.list"),
+        *("pool.lost_work", "consumption", "rights", "group.get", "group.list", "token.end"),
     ),
     of_person("admission", "token.create", "token.list", "token.revoke", publishers="person"),
     of_person("fair_share", "pool.change", "pool.move_to_tree", "tree.create", "tree.remove"),

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import signal
-import ssl
+import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import anyio
-import httpx
 import msgspec
 import pytest
 
-from headrace.access.jwt import claims_of
+from headrace.access.jwt import base64_of, claims_of, unbase64
 from headrace.access.key_credential import KeyCredential
 from headrace.access.permissions import Party
 from headrace.access.routes import PartyKind
@@ -30,62 +27,17 @@ from headrace_cli.agent.token import new_user_key
 from headrace_cli.persons.users import remove as remove_user
 from headrace_web import token_sessions
 from headrace_web.token_sessions import NoSession, TokenSessions
-from tests.support.forked_commands import begin_forked, run_forked
-from tests.support.secured_cluster import PATIENCE_S, WholeCluster, whole_cluster
+from tests.support.secured_cluster import PATIENCE_S, whole_cluster
+from tests.support.shared_web import Site, a_site
 
 PEOPLE = ("anna", "ben", "carl", "dora", "eve")
-
-
-class Site:
-    """A web service for everybody who has a token."""
-
-    def __init__(self, cluster: WholeCluster, api: str) -> None:
-        self.cluster = cluster
-        self.api = api
-        self._trusted = ssl.create_default_context(cafile=cluster.ca_file)
-
-    def environment(self, person: str) -> dict[str, str]:
-        return {"HEADRACE_STATE": str(self.cluster.folder / "client" / "people" / person), "COLUMNS": "300"}
-
-    def type(self, person: str, *words: str, expect: int = 0) -> str:
-        """What a person reads on stdout after a command."""
-        done = run_forked(words, environment=self.environment(person), cwd=self.cluster.path, timeout_s=PATIENCE_S)
-        assert done.returncode == expect, done.stderr
-        return done.stdout if not expect else done.stderr
-
-    def program(self, token: str) -> httpx.Client:
-        headers = {"authorization": f"Bearer {token}"}
-        return httpx.Client(base_url=self.api, headers=headers, verify=self._trusted, timeout=PATIENCE_S)
-
-    def status(self, token: str, path: str = "/me") -> int:
-        with self.program(token) as program:
-            return program.get(path).status_code
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     path = tmp_path_factory.mktemp("tokens")
-    with whole_cluster(path, nodes=["n1"], people=PEOPLE, administrators="eve") as cluster, _web(cluster) as api:
-        yield Site(cluster, api)
-
-
-@contextmanager
-def _web(cluster: WholeCluster) -> Iterator[str]:
-    """A web service that has no credential, only the address of the cluster."""
-    server = cluster.folder / "nats"
-    words = ("web", "--listen", "127.0.0.1:0", "--json")
-    files = ("--certificate", str(server / "server.pem"), "--key", str(server / "server.key"))
-    environment = {"HEADRACE_NATS_URL": cluster.url, "HEADRACE_CA_FILE": cluster.ca_file}
-    process = begin_forked((*words, *files), environment=environment, cwd=cluster.path)
-    try:
-        assert process.stdout is not None
-        yield json.loads(process.stdout.readline())["api"]
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(PATIENCE_S)
-        for stream in (process.stdout, process.stderr):
-            if stream is not None:
-                stream.close()
+    with whole_cluster(path, nodes=["n1"], people=PEOPLE, administrators="eve") as cluster, a_site(cluster) as site:
+        yield site
 
 
 def test_a_token_makes_lists_and_revokes_no_token_over_http(site: Site) -> None:
@@ -129,8 +81,7 @@ def test_only_tokens_get_in(site: Site) -> None:
     with site.program("none") as program:
         assert program.get("/me").status_code == 401
         assert program.get("/openapi.json").status_code == 401
-        assert program.get(site.api.removesuffix("/api/v1")).status_code == 404
-        assert program.post(f"{site.api.removesuffix('/api/v1')}/session", json={"ticket": ""}).status_code == 404
+        assert program.post(f"{site.origin}/session", json={"ticket": ""}).status_code == 403
     token = site.type("anna", "token", "create").strip()
     read = read_token_text(token)
     other = new_user_key()
@@ -144,6 +95,11 @@ def test_only_tokens_get_in(site: Site) -> None:
     ]
     assert [site.status(each) for each in forged] == [401] * len(forged)
     assert site.status(token) == 200
+
+
+def test_a_name_that_is_too_long_is_refused_with_its_option(site: Site) -> None:
+    told = " ".join(site.type("anna", "token", "create", "--name", "x" * 61, expect=2).split())
+    assert f"--name: '{'x' * 61}' cannot be used; expected a text of at most 60 characters" in told
 
 
 async def test_the_bus_refuses_changes_with_a_token_that_only_reads(site: Site) -> None:
@@ -265,6 +221,36 @@ async def test_the_connections_of_tokens_are_bounded_and_closed_when_idle(
         with anyio.fail_after(PATIENCE_S):
             await other.ended.wait()
         tasks.cancel_scope.cancel()
+
+
+async def test_one_person_leaves_sessions_for_others(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token can be written in many ways, since its JWT is compressed. All of them are admitted."""
+    monkeypatch.setattr(token_sessions, "MOST_OF_PERSON", 2)
+    async with site.cluster.client("anna") as anna, site.cluster.client("ben") as ben:
+        text, other = (await created(anna)).text, (await created(ben)).text
+    written = [text, *(rewritten(text, level) for level in (0, 1))]
+    assert len({*written}) == len(written)
+    async with site.cluster.client("ben") as client, anyio.create_task_group() as tasks:
+        sessions = TokenSessions(client.place, SystemClock(), tasks)
+        async with sessions.use(written[0]), sessions.use(written[1]) as last:
+            with pytest.raises(NoSession, match="too many tokens"):
+                async with sessions.use(written[2]):
+                    pass
+            async with sessions.use(other) as bens:
+                assert bens.user == "ben"
+        # An unused session of the person is closed for another one, and those of others stay.
+        async with sessions.use(written[1]) as last, sessions.use(written[2]):
+            assert not bens.ended.is_set()
+            assert not last.ended.is_set()
+        tasks.cancel_scope.cancel()
+
+
+def rewritten(text: str, level: int) -> str:
+    """The same token with its JWT compressed in another way."""
+    data = unbase64(text.removeprefix("headrace_"))[:-4]
+    seed, claims, signature = msgspec.msgpack.decode(data)
+    data = msgspec.msgpack.encode((seed, zlib.compress(zlib.decompress(claims), level), signature))
+    return "headrace_" + base64_of(data + zlib.crc32(data).to_bytes(4, "big"))
 
 
 def test_an_expired_token_is_refused_by_words(site: Site) -> None:

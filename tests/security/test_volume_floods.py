@@ -4,6 +4,7 @@ admission ends the flood.
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import time
 from collections.abc import Iterator, Mapping
@@ -14,7 +15,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from headrace.access.jwt import claims_of
+from headrace.access.jwt import base64_of, claims_of
 from headrace.client import Client, NotAdmitted
 from headrace.ids import TreeName
 from headrace.wire import subjects
@@ -130,9 +131,25 @@ def test_jobs_start_and_end_beside_a_flood_of_large_messages(cluster: WholeClust
     assert "Slow Consumer" not in (cluster.folder / "nats" / "server.log").read_text()
 
 
+def framing(**more: object) -> str:
+    """A second CONNECT with a JWT that nobody signed: it says that Ben has the key `*`, which means all keys in a list of revocations."""
+    body = {"sub": "*", "name": "ben", "nats": {"sub": {"allow": ["_INBOX.user.ben.>"]}}}
+    word = ".".join(
+        base64_of(part) for part in (b'{"typ":"JWT","alg":"ed25519-nkey"}', json.dumps(body).encode(), b"x")
+    )
+    return json.dumps({"jwt": word, "sig": "AAAA", **more})
+
+
 @pytest.mark.parametrize(
     "flood",
-    [Flood("lasting", connections=8), Flood("short", connections=2, messages_of_a_connection=1)],
+    [
+        Flood("lasting", connections=8),
+        Flood("short", connections=2, messages_of_a_connection=1),
+        # The server lists the closed connection with the JWT that nobody signed.
+        Flood("framing", connections=8, messages_of_a_connection=4, last_claims=framing(verbose=5)),
+        # The server does not list the closed connection.
+        Flood("hiding", connections=8, messages_of_a_connection=4, last_claims=framing()),
+    ],
     ids=lambda flood: flood.name,
 )
 def test_a_flooding_person_is_held_out_for_a_while_and_nobody_else(watched: WholeCluster, flood: Flood) -> None:

@@ -14,7 +14,7 @@ import uvicorn
 
 from headrace_web.api.context import Context
 from headrace_web.app import make_app
-from headrace_web.connections import MOST_STRANGERS, Strangers
+from headrace_web.connections import MOST_OF_PERSON, MOST_STRANGERS, Strangers
 from headrace_web.door import Door
 
 #: Requests of these tests reach no endpoint, so nothing is asked over a bus.
@@ -78,3 +78,40 @@ async def test_a_body_without_a_secret_is_short_and_its_cut_is_no_fault(capfd: p
         writer.close()
         await asyncio.sleep(0.1)
     assert "failed" not in capfd.readouterr().err
+
+
+class Transport:
+    """A connection that a test makes up."""
+
+    def __init__(self, strangers: Strangers, address: object) -> None:
+        self.is_open = True
+        strangers.add(address, cast("Any", self))
+
+    def abort(self) -> None:
+        self.is_open = False
+
+
+def test_the_connections_of_a_person_are_bounded_and_keep_nobody_else_out() -> None:
+    """A connection that has shown a token may stay open for ever, with half of its next request."""
+    strangers = Strangers()
+    others = {}
+    for person in ("ben", "carl"):
+        others[person] = Transport(strangers, person)
+        strangers.admit(person, person)
+    own = [Transport(strangers, 0)]
+    strangers.admit(0, "anna")
+    for address in range(1, 3 * MOST_OF_PERSON):
+        own.append(Transport(strangers, address))
+        strangers.admit(address, "anna")
+        strangers.admit(0, "anna")
+    # The connection that goes on sending requests stays.
+    assert own[0].is_open
+    assert [each.is_open for each in own[1:]] == [False] * 2 * MOST_OF_PERSON + [True] * (MOST_OF_PERSON - 1)
+    # A connection belongs to the person of its last request, and is forgotten when it ends.
+    strangers.admit("carl", "ben")
+    for address in ("ben", "carl", *range(3 * MOST_OF_PERSON)):
+        strangers.remove(address)
+        strangers.admit(address, "dora")
+    assert all(each.is_open for each in others.values())
+    assert not strangers._of_persons
+    assert not strangers._persons

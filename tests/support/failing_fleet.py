@@ -13,6 +13,7 @@ from headrace.ids import ROOT_POOL, NodeName, OperationId, PoolName
 from headrace.pools import Pool, TreeOptions
 from headrace.pools.amounts import PartialResources
 from headrace.wire.heartbeat import JobEnd, JobResult
+from headrace.wire.nodes import ListNodes
 from headrace_allocator.explain.answers import list_nodes
 from tests.support.allocating import an_operation, cores
 from tests.support.preempting import Fleet, _Place
@@ -96,11 +97,13 @@ class FailingFleet(Fleet):
 
     def states(self) -> dict[str, str]:
         """The state of each node, as people see it."""
-        return {view.node: view.state for view in list_nodes(self.facts, 0, 1000, self.now).nodes}
+        return {view.node: view.state for view in list_nodes(self.facts, ListNodes(), self.now).nodes}
 
     def words(self, host: str) -> str:
         """Why a node is held back, as people see it."""
-        return {view.node: view.held_back for view in list_nodes(self.facts, 0, 1000, self.now).nodes}[NodeName(host)]
+        return {view.node: view.held_back for view in list_nodes(self.facts, ListNodes(), self.now).nodes}[
+            NodeName(host)
+        ]
 
     def _record(self, end: JobEnd, node: NodeName) -> None:
         self.recorded[end.operation] += end.result is JobResult.COMPLETED

@@ -15,7 +15,7 @@ from headrace.pools.new_tree import NEW_TREE_OPTIONS
 from headrace.resources import Resources
 from headrace.wire.heartbeat import JobResult
 from headrace.wire.preemption import PreemptionRecord
-from tests.support.allocating import an_operation, cores
+from tests.support.allocating import an_operation, cores, with_task_sizes
 from tests.support.preempting import Fleet
 
 __all__ = ["THREE_HOSTS", "GangFleet", "gangs_that_take_turns", "new_tree"]
@@ -62,12 +62,26 @@ class GangFleet(Fleet):
         """A gang begins."""
         self._run(name, pool, jobs, seconds, size, is_gang=True, **spec)
 
+    def run_gang_of_tasks(self, name: str, pool: str, seconds: float, *tasks: tuple[int, Resources]) -> None:
+        """A gang begins, whose tasks have these numbers and sizes of jobs."""
+        self._run(name, pool, 1, seconds, cores(1), tasks, is_gang=True)
+
     def run(self, name: str, pool: str, jobs: int, seconds: float, size: Resources) -> None:
         """An operation begins that is no gang."""
         self._run(name, pool, jobs, seconds, size, is_gang=False)
 
-    def _run(self, name: str, pool: str, jobs: int, seconds: float, size: Resources, **spec: Any) -> None:
+    def _run(
+        self,
+        name: str,
+        pool: str,
+        jobs: int,
+        seconds: float,
+        size: Resources,
+        tasks: Sequence[tuple[int, Resources]] = (),
+        **spec: Any,
+    ) -> None:
         live = an_operation(name, jobs, size)
+        live = with_task_sizes(live, *tasks) if tasks else live
         replaced = msgspec.structs.replace(live.spec, pool=PoolName(pool), **spec)
         self.begin(msgspec.structs.replace(live, spec=replaced, started_at_ms=int(self.now_s * 1000)), seconds)
 

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from headrace.ids import Incarnation, NodeName, OperationId, PoolName, TreeName
+from headrace.job_tasks import with_tasks
 from headrace.pools.amounts import PartialResources
 from headrace.pools.tree_options import AllocationOptions
 from headrace.resources import Resources
@@ -41,6 +42,7 @@ from headrace.wire.operations import (
     StartOperation,
     SuspendOperation,
 )
+from headrace.wire.tasks import Task
 from headrace_admission import queries
 from headrace_admission.engine import AdmissionEngine, Decision
 from headrace_admission.state.rules import TreeRules
@@ -126,6 +128,7 @@ class World:
         *,
         is_gang: bool = False,
         tries: int = 0,
+        tasks: Sequence[Task] = (),
         **limits: Any,
     ) -> None:
         spec = OperationSpec(
@@ -139,6 +142,7 @@ class World:
             keep_going=True,
             **limits,
         )
+        spec = with_tasks(spec, tasks) if tasks else spec
         self._record(self.admission.on_start(StartOperation(OperationId(name), spec), "anna", self.now))
 
     def abort(self, name: str) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from datetime import date, timedelta
+from unittest import mock
 
+import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.consumption_sums import Adding, By, Line, Wanted, checked_keys, periods, total_of
+from headrace.consumption_sums import Adding, By, Line, Wanted, _added_up, checked_keys, periods, total_of
 from headrace.errors import BadInput
 from headrace.wire.consumption import ConsumptionRecord, ConsumptionRow, Level, RunSums, StoredRecord, pack
 
@@ -92,12 +96,90 @@ def test_periods_cover_each_day_once_in_as_large_steps_as_the_keys_allow(
     assert covered == [since + timedelta(n) for n in range(days)]
     levels = {level for level, _ in found}
     if key is By.DAY:
-        assert levels <= {Level.DAYS}
+        assert levels <= {Level.POOLS}
     elif key is By.OPERATION:
         assert levels <= {Level.OPERATIONS}
     else:
         assert all(level == [Level.YEARS, Level.MONTHS, Level.DAYS][period.count(".")] for level, period in found)
     assert len(found) <= 2 * (30 + 11) + 5
+
+
+@pytest.mark.parametrize(
+    ("keys", "wanted", "level"),
+    [
+        ((By.DAY, By.TREE), EVERYTHING, Level.POOLS),
+        ((By.DAY, By.POOL), Wanted("default", pool="x"), Level.POOLS),
+        ((By.DAY, By.USER), EVERYTHING, Level.DAYS),
+        ((By.DAY,), Wanted("default", user="anna"), Level.DAYS),
+        ((By.DAY, By.USER), Wanted("default", operation="one"), Level.OPERATIONS),
+    ],
+)
+def test_the_smallest_records_of_days_that_have_the_wanted_rows_are_read(
+    keys: tuple[By, ...], wanted: Wanted, level: Level
+) -> None:
+    assert {each for each, _ in periods(date(2026, 1, 1), date(2026, 3, 9), keys, wanted)} == {level}
+
+
+_AMOUNTS = st.floats(0, 1e15, allow_nan=False)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["", "a", "a/b", "a/b/c", "d"]),
+            st.sampled_from(["", "anna", "ben", "carl"]),
+            st.sampled_from(["", "one", "two"]),
+            _AMOUNTS,
+            _AMOUNTS,
+        ),
+        max_size=40,
+    ),
+    st.lists(st.sampled_from(list(By)), max_size=4, unique=True).filter(lambda keys: not {By.POOL, By.TREE} <= {*keys}),
+    st.sampled_from([3, 2**63 - 1]),
+)
+def test_sums_and_their_order_are_those_of_plain_additions(
+    rows: list[tuple[str, str, str, float, float]], keys: list[By], largest: int
+) -> None:
+    adding = Adding(keys, EVERYTHING)
+    sums: dict[tuple[str, str, str, str], RunSums] = defaultdict(RunSums)
+    for place, (pool, user, operation, core_s, byte_s) in enumerate(rows):
+        row = ConsumptionRow("default", pool, user, operation, RunSums(1, place, core_s, byte_s))
+        adding.add(StoredRecord(f"days.2026.11.2{place % 3}.{place:02}", pack(ConsumptionRecord(1, [row]))))
+        names = pool.split("/") if pool else []
+        above = ["/".join(names[:depth]) for depth in range(len(names) + 1)] if By.TREE in keys else [pool]
+        for path in above:
+            day = f"2026-11-2{place % 3}" if By.DAY in keys else ""
+            named = f"/{path}" if {By.POOL, By.TREE} & {*keys} else ""
+            sums[day, user if By.USER in keys else "", named, operation if By.OPERATION in keys else ""] += row.sums
+    with mock.patch("headrace.consumption_sums._LARGEST", largest):
+        lines = adding.lines()
+
+    found = {(line.day, line.user, line.pool, line.operation): line.sums for line in lines}
+    assert len(found) == len(lines)
+    assert found.keys() == sums.keys()
+    for key, expected in sums.items():
+        assert msgspec.structs.astuple(found[key]) == pytest.approx(msgspec.structs.astuple(expected), rel=1e-9)
+    order = [
+        (
+            line.day,
+            line.pool if By.TREE in keys else "",
+            -line.sums.allotted_core_s,
+            -line.sums.allotted_byte_s,
+            line.pool,
+            line.user,
+            line.operation,
+        )
+        for line in lines
+    ]
+    assert order == sorted(order)
+
+
+def test_keys_of_many_texts_are_not_mixed_up() -> None:
+    keys = np.array([(1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 0, 0), (0, 1, 0, 0)], np.int64)
+    found, sums = _added_up(keys, np.array([[1.0, 2.0, 4.0, 8.0]]), 2**40)
+
+    assert found.tolist() == [[0, 0, 0, 0], [0, 1, 0, 0], [1, 0, 0, 0]]
+    assert sums.tolist() == [[4.0, 10.0, 1.0]]
 
 
 def days_of(period: str) -> list[date]:

@@ -1,7 +1,8 @@
-"""Facts about finished runs that are not in the records of consumption yet, computed from the log.
+"""Facts about finished runs: what each run adds to the records of consumption. Facts are kept here until the records contain them.
 
-A run counts with the resources of its job times the time that it took. Its time is divided at midnight (UTC) and where its
-operation was moved to another pool. The same log gives the same facts. A fact is dropped when the records contain it.
+The consumption of a run is the resources of its job times the duration of the run. A run is divided at midnight (UTC), and at each
+move of its operation to another pool, so that each part belongs to one day and one pool. Facts are computed from the log alone, so a
+process that reads the same log again gets the same facts.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from headrace.wire.version import Counter
 DAY_MS: Final = 86_400_000
 #: Upper bound of the facts in memory. Beyond it the oldest facts are dropped, and their runs are counted as lost.
 MOST_FACTS: Final = 200_000
-#: Number of former pools of an operation that are remembered. A run that began before all of them counts for the oldest.
+#: Number of former pools of an operation that are remembered. The part of a run before the oldest remembered pool counts for that pool.
 MOST_FORMER_POOLS: Final = 16
-#: Upper bound of the cores of a host. A node that reports more CPU time is not believed, because the records are kept for years.
+#: Upper bound of the cores that a run is assumed to have used. More reported CPU time is cut, because one wrong report would stay in
+#: the records for years.
 _MOST_CORES: Final = 4_096
 _FAILED: Final = (JobResult.FAILED, JobResult.TIMED_OUT, JobResult.LOST)
 
@@ -33,14 +35,14 @@ class PoolChain(msgspec.Struct, frozen=True, array_like=True):
     """A pool of a tree, and the pools above it at the time of the run."""
 
     tree: TreeName
-    #: The pool, its parent, and so on. The chain may end below the top of the tree, until the configuration of the tree completes it.
+    #: The pool, its parent, and so on. The chain may lack the topmost pools as long as the configuration of the tree is not known.
     pools: tuple[PoolName, ...]
     #: True if the chain reaches the top of the tree.
     is_whole: bool = False
 
 
 class FormerPool(msgspec.Struct, frozen=True, array_like=True):
-    """A pool in which an operation was until it was moved."""
+    """A pool that an operation left when it was moved to another pool."""
 
     chain: PoolChain
     #: Unix time in milliseconds of the move.
@@ -61,7 +63,7 @@ class Fact(NamedTuple):
 
 
 class EndedRun(NamedTuple):
-    """A run that the ledger recorded, and the pool in which it ended."""
+    """A finished run, and the pool in which its operation was when the ledger recorded the end."""
 
     end: JobEnd
     #: Resources of its job.
@@ -83,13 +85,13 @@ class ConsumptionFacts:
 
     def __init__(self) -> None:
         self.waiting: deque[Fact] = deque()
-        #: Number of runs whose facts were dropped because too many waited.
+        #: Number of runs whose facts were dropped because more than `MOST_FACTS` facts waited.
         self.lost_runs = 0
         #: Decided events that are not durable yet, with their facts.
         self._undurable: deque[tuple[JobsEnded, list[Fact]]] = deque()
 
     def note(self, event: JobsEnded, sequence: int, consumer: Consumer, runs: Iterable[EndedRun]) -> None:
-        """Add the facts of an event. `sequence` is 0 if the event was decided now; `confirm` then says when it is durable."""
+        """Add the facts of an event. `sequence` is 0 if the event is not in the log yet; `confirm` sets it later."""
         facts = list(_facts(event, sequence, consumer, runs))
         if not sequence:
             self._undurable.append((event, facts))
@@ -123,7 +125,7 @@ def _facts(event: JobsEnded, sequence: int, consumer: Consumer, runs: Iterable[E
 
 
 def _portions(run: EndedRun, recorded_ms: int, consumer: Consumer) -> Iterator[tuple[tuple[int, PoolChain], RunSums]]:
-    """Yield the sums of each part of a run, with the day and the pool of the part. The number of runs is 1 in the last part, else 0."""
+    """Yield the sums of each part of a run, with the day and the pool of the part. The run itself is counted in its last part only."""
     end = run.end
     began_ms, ended_ms = _bounds(end, recorded_ms, consumer.started_at_ms)
     measured = int(end.is_measured)
@@ -173,7 +175,7 @@ def _sums(end: JobEnd, given: Resources, part_ms: int, whole_ms: int) -> RunSums
     core_s, byte_s, gpu_s = given.cpu * part_ms / 100_000, given.memory * part_ms / 1000, given.gpu * part_ms / 1000
     allotted = core_s, byte_s, gpu_s
     nothing = 0.0, 0.0, 0.0
-    # A run of less than a second may have used more CPU time than its length in milliseconds says.
+    # A run shorter than a second has the bound of a whole second, because it may have used more CPU time than its recorded duration allows.
     cpu_ms = min(end.cpu_ms, _MOST_CORES * max(whole_ms, 1_000))
     used_core_s = cpu_ms / 1000 * (part_ms / whole_ms if whole_ms else 1.0)
     used_byte_s = min(end.max_rss_bytes, MOST_OF_A_NODE.memory) * part_ms / 1000

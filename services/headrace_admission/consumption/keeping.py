@@ -1,7 +1,7 @@
-"""The shell of consumption: brings the records up to date, answers requests for them, and removes old ones.
+"""Keeps the records of consumption: brings them up to date, answers requests for them, and removes old records.
 
-Nothing happens while no run ends. A checkpoint waits until the records contain everything that it covers, because a restart
-reads only the log behind the checkpoint.
+Nothing is written while no run ends. Before a checkpoint is saved, the records must contain all log entries that the checkpoint
+covers, because after a restart only later entries are read.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ from headrace_admission.state.state import State
 
 #: Seconds before the next try to open the bucket, or to write after a failure.
 _AGAIN_S: Final = 10.0
-#: Seconds by which an answer may lag behind the log in any case, so that many requests do not cause many writes.
+#: Seconds after a write of the records during which requests are answered without another write, so that many requests do not cause
+#: many writes.
 _FRESH_S: Final = 1.0
-#: Upper bound of the fraction of the time that goes into writes for requests. With 100,000 pairs of a person and a pool, a write of all
-#: records keeps admission busy for 3 s, so a person who asks every second would otherwise keep it busy all the time.
+#: Upper bound of the fraction of the time that goes into writes for requests. With 100,000 pairs of a person and a pool, a write of
+#: all records keeps admission busy for 3 s, so a person who asks every second would otherwise keep admission busy all the time.
 _BUSY: Final = 0.05
 #: Number of bytes at which a page of records is full. A single record may be larger.
 PAGE_BYTES: Final = LARGEST_MESSAGE_BYTES - 10_000
@@ -60,7 +61,7 @@ class ConsumptionKeeper:
         #: Sequence of the last log entry that this process did not read, because a checkpoint covers it. The facts of the entries up to it
         #: are not in memory.
         self._unread = 0
-        #: Number of the runs in `ConsumptionFacts.lost_runs` that the head of the records counts already.
+        #: Number of the runs in `ConsumptionFacts.lost_runs` that are counted in the head of the records already.
         self._lost_noted = 0
         self._written_s = -_FRESH_S
         #: Seconds that the last write took.
@@ -85,7 +86,7 @@ class ConsumptionKeeper:
             self._wake.set()
 
     async def run(self) -> None:
-        """Write new facts some time after they arrive, until cancelled."""
+        """Until cancelled, write new facts to the records, `consumption_period_ms` after they arrive."""
         while True:
             self.note()
             await self._wake.wait()
@@ -117,7 +118,7 @@ class ConsumptionKeeper:
         await endpoints.serve(subject, GetConsumption, CallerKind.USER, self._on_get, concurrency=_READERS, pending=100)
 
     def figures(self) -> list[Figure]:
-        """Return metrics: facts that wait, runs that are not counted, and the size of the records."""
+        """Return metrics: facts that are not written yet, runs that the records lack, and the size of the records."""
         consumption, store = self._state().consumption, self._store
         lost = consumption.lost_runs - self._lost_noted + (0 if store is None else store.head.lost_runs)
         return [
@@ -139,7 +140,7 @@ class ConsumptionKeeper:
             self._role.step_down(str(error))
             raise
         if head.until < self._unread:
-            # This happens after a release without consumption, or if the bucket was lost.
+            # This happens if an older release, which did not record consumption, took the checkpoint, or if the bucket was lost.
             logger().warning("entries are not counted in consumption", first=head.until + 1, last=self._unread)
         self._state().consumption.drop(head.until)
         self._store = store
@@ -161,7 +162,7 @@ class ConsumptionKeeper:
         self._write_s = self._written_s - began_s
 
     async def _is_lost(self, store: ConsumptionStore) -> bool:
-        """True if the bucket is gone: it is then made again, and the head and all records begin anew."""
+        """True if the bucket holds no head any more. The caller then opens the bucket again, with a new head and no records."""
         head = await stored_head(await self._runtime.bus.key_value(subjects.CONSUMPTION_BUCKET))
         covered = 0 if head is None else head.until
         if covered < store.head.until:
@@ -204,6 +205,7 @@ class ConsumptionKeeper:
         settings = self._settings
         return {
             Level.OPERATIONS: settings.keep_operation_consumption_days,
+            Level.POOLS: settings.keep_daily_consumption_days,
             Level.DAYS: settings.keep_daily_consumption_days,
             Level.MONTHS: settings.keep_consumption_days,
             Level.YEARS: settings.keep_consumption_days,

@@ -1,7 +1,7 @@
 """The records of consumption: which records a fact belongs to, and how facts are added to a record. Pure.
 
-Each record names the last log entry whose facts it contains. A fact of an earlier entry is not added again, so facts may be
-added any number of times, after any crash.
+Each record names the last log entry whose facts it contains. Facts of that entry and of earlier entries are not added again, so it
+does no harm to add the same facts twice, for example after a crash.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from headrace_admission.consumption.facts import Fact, PoolChain
 
 #: By level, the number of records among which the rows of one period are divided, so that each record stays small: a record is full at some
 #: 4,500 rows. A day has only 8 records, because it has fewer persons and pools than a month, and because many small records take long to
-#: read.
-RECORDS_OF_PERIOD: Final = {Level.OPERATIONS: 32, Level.DAYS: 8, Level.MONTHS: 32, Level.YEARS: 32}
+#: read. The pools of a day are divided among 2 for the same reason.
+RECORDS_OF_PERIOD: Final = {Level.OPERATIONS: 32, Level.POOLS: 2, Level.DAYS: 8, Level.MONTHS: 32, Level.YEARS: 32}
 #: Upper bound of the bytes of a stored record, so that a page of an answer can hold at least one record.
 LARGEST_RECORD_BYTES: Final = LARGEST_MESSAGE_BYTES - 20_000
 _EPOCH: Final = date(1970, 1, 1).toordinal()
@@ -35,14 +35,14 @@ def day_key(day: int) -> str:
 def keys_of(fact: Fact) -> dict[Level, str]:
     """Return the keys of the records that a fact belongs to, one for each level."""
     day = day_key(fact.day)
-    periods = {Level.OPERATIONS: day, Level.DAYS: day, Level.MONTHS: day[:7], Level.YEARS: day[:4]}
+    periods = {Level.OPERATIONS: day, Level.POOLS: day, Level.DAYS: day, Level.MONTHS: day[:7], Level.YEARS: day[:4]}
     return {level: f"{level}.{period}.{_number(level, fact)}" for level, period in periods.items()}
 
 
 def with_facts(
     record: ConsumptionRecord, facts: Iterable[Fact], until: int, path_of: Callable[[PoolChain], str], level: Level
 ) -> ConsumptionRecord:
-    """Return the record with those facts added that it does not contain yet.
+    """Return the record with the facts added that it does not contain yet.
 
     The returned record contains all facts of the log up to the entry `until`.
     """
@@ -50,7 +50,8 @@ def with_facts(
     for fact in facts:
         if fact.sequence > record.until:
             operation = fact.operation if level is Level.OPERATIONS else ""
-            key = (str(fact.chain.tree), path_of(fact.chain), fact.user, str(operation))
+            user = "" if level is Level.POOLS else fact.user
+            key = (str(fact.chain.tree), path_of(fact.chain), user, str(operation))
             known = rows.get(key)
             rows[key] = fact.sums if known is None else known + fact.sums
     return ConsumptionRecord(max(record.until, until), [ConsumptionRow(*key, sums) for key, sums in rows.items()])
@@ -59,7 +60,8 @@ def with_facts(
 def packed_within(record: ConsumptionRecord, most_bytes: int = LARGEST_RECORD_BYTES) -> bytes:
     """Return a record as it is stored. If it is too large, its smallest rows are merged; no sum is lost.
 
-    Rows of operations are merged into a row of their person and pool first, then all remaining rows of a tree.
+    First, small rows of single operations are merged into one row for each person and pool. If that is not enough, small rows of
+    persons and pools are merged into one row for each tree.
     """
     data = pack(record)
     while len(data) > most_bytes:
@@ -79,5 +81,5 @@ def packed_within(record: ConsumptionRecord, most_bytes: int = LARGEST_RECORD_BY
 
 
 def _number(level: Level, fact: Fact) -> str:
-    name = fact.operation if level is Level.OPERATIONS else fact.user
+    name = {Level.OPERATIONS: fact.operation, Level.POOLS: fact.chain.pools[0]}.get(level, fact.user)
     return f"{zlib.crc32(name.encode()) % RECORDS_OF_PERIOD[level]:02}"

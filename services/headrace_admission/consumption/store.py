@@ -1,8 +1,8 @@
 """The records of consumption in their bucket, written by one term at a time.
 
-The head names a log entry: the records contain all facts of the entries up to it. A new term claims the head, and a former term cannot
-write the head after that. A former term may still write a record. This is harmless: the record gets facts of the same log, and a write
-succeeds only if the record has not changed since it was read. So no run is counted twice, and none is left out, wherever a write is
+The head names a log entry: the records contain all facts of the entries up to it. A new term claims the head, and a former term
+cannot write the head after that. A former term may still write a record. This is harmless: both terms add facts of the same log, and
+a write succeeds only if the record has not changed since it was read. So every run is counted exactly once, even if a write is
 interrupted.
 """
 
@@ -62,8 +62,9 @@ class ConsumptionStore:
     async def claim(self, kept: int, now_ms: int) -> Head:
         """Claim the head for this term, and return it.
 
-        `kept` is the sequence of the last log entry that former terms wrote. If records contain facts of later entries, the log has lost
-        these entries, and new entries will get their sequences. The records are then corrected, before anything is recorded in the log.
+        `kept` is the sequence of the last log entry that former terms wrote. If records contain facts of later entries, the log has
+        lost these entries, and new entries will get the same sequences. The records are then marked as containing entries up to
+        `kept` only, before anything is recorded in the log.
         """
         value = await self._key.claim(lambda known: _written(self._own(head_in(known), now_ms)))
         self.head = self._own(head_in(value), now_ms)
@@ -95,7 +96,7 @@ class ConsumptionStore:
         await self._write_head(until=until, reaching=max(until, self.head.reaching), lost_runs=lost_runs)
 
     async def read(self, request: GetConsumption, most_bytes: int) -> tuple[list[StoredRecord], int | None]:
-        """Return a page of the records of a period, and the `after` of the next page; None in its place if this is the last page."""
+        """Return a page of the records of a period, and the `after` with which to request the next page; None: this is the last page."""
         found: list[StoredRecord] = []
         size = last = 0
         prefix = f"{request.level}.{request.period}"
@@ -137,7 +138,7 @@ class ConsumptionStore:
                 # process of a former term wrote. The record says which facts it contains, so it is read again.
                 continue
             except DamagedValue as error:
-                # The log must not wait for a damaged value, or it would grow without a bound.
+                # The damaged record is left out. Otherwise no checkpoint could be saved, and the log would grow without a bound.
                 logger().error("record of consumption is damaged; its runs are not counted", key=key, error=str(error))
             return
 
@@ -161,7 +162,7 @@ class ConsumptionStore:
 
 
 async def stored_head(bucket: KeyValue) -> Head | None:
-    """Return the head of the records. None: they are new, or the bucket was lost."""
+    """Return the head of the records, or None if no head was written yet or the bucket was lost."""
     entry = await bucket.get(_HEAD)
     return None if entry is None else head_in(entry.value)
 
@@ -175,7 +176,7 @@ async def covered_by_records(bucket: KeyValue) -> int:
 def head_in(value: bytes | None) -> Head:
     """Return the head in a value; an empty head if there is no value or it cannot be read.
 
-    No run is counted twice after that, because each record says up to which log entry it contains the facts.
+    Even with an empty head no run is counted twice, because each record says up to which log entry it contains the facts.
     """
     try:
         return Head() if value is None else msgspec.json.decode(value, type=Head)

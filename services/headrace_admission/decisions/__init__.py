@@ -1,5 +1,6 @@
 """The decisions of admission, one module for each topic.
 
-Each function gets a `Transaction`. It reads the state and changes it only by recording events, so each decision sees the events
-before it. A replay of the events needs none of these rules. Everything here is pure.
+Each function gets a `Transaction`, reads the state in it, and changes the state only by recording events. An event takes effect at
+once, so each decision sees the effects of earlier decisions. A process that reads the events from the log applies them without these
+rules. Everything here is pure.
 """

@@ -71,7 +71,10 @@ def _take_pools(transaction: Transaction, tree: TreeName) -> bool:
 
 
 def _left_over(book: TreeBook) -> list[PoolName]:
-    """Return the pools that are not configured any more but are still in use. The tree's default parent pool comes first."""
+    """Return the pools that are not configured any more but are still in use.
+
+    The tree's default parent pool comes first, because the other pools may get it as their parent.
+    """
     used = [*book.ephemeral.below, *book.in_pool]
     found = dict.fromkeys(pool for pool in used if not book.exists(pool))
     return sorted(found, key=lambda pool: pool != book.rules.default_parent_pool)
@@ -83,7 +86,10 @@ def _hub_is_off(book: TreeBook, pool: EphemeralPool) -> bool:
 
 
 def _empty_into_hubs(transaction: Transaction, tree: TreeName, pools: set[PoolName]) -> None:
-    """Move the operations of a former hub's pools into the hub. Operations that wait at other pools keep their position in those queues."""
+    """Move the operations of `pools`, which a former hub made for its users, into the hub itself.
+
+    Operations that wait at other pools keep their position in the queues of those pools.
+    """
     book = transaction.state.books[tree]
     members = [book.members[name] for pool in pools for name in book.in_pool.get(pool, ())]
     for member in sorted(members, key=lambda member: member.ticket):
@@ -97,7 +103,8 @@ def _empty_into_hubs(transaction: Transaction, tree: TreeName, pools: set[PoolNa
 def _rehome(transaction: Transaction, tree: TreeName) -> None:
     """Move operations that wait at a removed pool to another queue.
 
-    The new queue is that of the first full pool from their own pool up to the root, or that of their own pool if no pool is full.
+    The new queue of an operation is that of the first full pool from the operation's own pool up to the root. If no pool is full, the
+    operation waits at its own pool.
     """
     book = transaction.state.books[tree]
     homeless = [member for pool, queue in book.queues.items() if not book.exists(pool) for member in queue.values()]

@@ -43,7 +43,10 @@ _MOST_DOUBLINGS: Final = 40
 
 
 def report(transaction: Transaction, request: ReportEnds) -> tuple[ReportAnswer | Refusal, int]:
-    """Record the new session spans and ends among those that an allocator reports. Return the answer and the number of impossible ends."""
+    """Record the session spans and ends of jobs that an allocator reports, as far as they are new.
+
+    Return the answer, and the number of impossible ends: ends of jobs that were never leased.
+    """
     refused = refused_term(transaction, request.tree, request.term)
     if refused is not None:
         return refused, 0
@@ -76,8 +79,8 @@ def next_attempt(operation: Operation, end: JobEnd, failed_jobs: int) -> Retry |
 def is_retried(spec: OperationSpec, end: JobEnd) -> bool:
     """True if `retry_on` and `no_retry_on` allow a retry after a failed run.
 
-    They concern the ends of programs. A run that has no exit status, or whose program could not be started, is retried. So is a run that
-    ran out of memory, if the operation asks for more memory then.
+    Both options judge exit statuses of programs only. So a run without an exit status is retried in any case, and so is a run whose
+    program could not be started. A run that ran out of memory is retried in any case too, if the operation sets `memory_on_oom`.
     """
     if end.not_started or not end.status or (end.out_of_memory and spec.memory_on_oom):
         return True
@@ -120,15 +123,15 @@ def retry_due(transaction: Transaction) -> None:
 
 
 def has_failed_too_often(operation: Operation, failed_jobs: int) -> bool:
-    """Return whether so many failed runs fail the operation: the limit is `max_failed_job_count`, and for a gang also `tries`."""
+    """True if so many failed runs fail the operation. The limit is `max_failed_job_count`, and for a gang also `tries`."""
     return failed_jobs >= most_failed_runs(operation.spec)
 
 
 def must_fail(operation: Operation, failed_jobs: int) -> bool:
     """True if the operation must fail.
 
-    It fails if too many runs have failed, or if a job is given up. With `keep_going`, a job that is given up counts only once all jobs are
-    over.
+    It fails if too many runs have failed, or if a job is given up. With `keep_going`, a job that is given up fails the operation only
+    when all other jobs are over too.
     """
     ledger = operation.ledger
     is_over = ledger.are_all_over or not operation.spec.keep_going
@@ -136,7 +139,7 @@ def must_fail(operation: Operation, failed_jobs: int) -> bool:
 
 
 def release(transaction: Transaction, request: Released) -> ReleasedAnswer | Refusal:
-    """End the ending operations that hold no allocation on any node any more."""
+    """End the named operations that were only waiting for their last allocations in the allocator's tree to end."""
     refused = refused_term(transaction, request.tree, request.term)
     if refused is not None:
         return refused
@@ -152,7 +155,8 @@ def remove_tree(transaction: Transaction, tree: TreeName) -> None:
     state = transaction.state
     state.configure(tree, None)
     members = [state.live[name] for name in state.books[tree].members] if tree in state.books else []
-    # Operations that wait for other operations are removed first. Otherwise the removal of those others would start or fail them.
+    # Operations that wait for other operations are removed first. Otherwise they would start or fail when the operations that they
+    # wait for are removed.
     for operation in sorted(members, key=lambda each: not each.is_held_back):
         if len(operation.placements) == 1:
             end_operation(transaction, operation, StateCause.TREE_REMOVED, f"tree {tree} was removed")
@@ -161,7 +165,7 @@ def remove_tree(transaction: Transaction, tree: TreeName) -> None:
 
 
 def _release_in(transaction: Transaction, operation: Operation, tree: TreeName) -> None:
-    """Release what a tree holds of an operation. An ending operation ends if no tree holds anything of it."""
+    """Release the job indexes that a tree holds of an operation. An ending operation ends once no tree holds any of its indexes."""
     owners = operation.ledger.owners
     if owners is not None and not is_final(operation.state):
         has_left = tree not in operation.placements
@@ -176,8 +180,9 @@ def _release_in(transaction: Transaction, operation: Operation, tree: TreeName) 
 def lose_indexes(transaction: Transaction, tree: TreeName) -> None:
     """Record the jobs that a tree holds as lost, because nothing can report their ends any more.
 
-    This concerns only operations of several trees. The tree's former allocator is refused from now on. A job stays with the tree if its
-    operation waits for lost nodes (`on_lost_node`).
+    Only jobs of operations with several trees are recorded as lost, because another tree can run them. Jobs of operations that wait
+    for lost nodes (`on_lost_node`) stay with the tree. If a job is recorded as lost, reports of the tree's former allocator are
+    refused from now on.
     """
     state = transaction.state
     reason = f"tree {tree} had no allocator for longer than the lease of its nodes"
@@ -207,10 +212,10 @@ def _lost(operation: Operation, index: int, reason: str) -> ReportedEnd:
 
 
 def end_operation(transaction: Transaction, operation: Operation, cause: StateCause, reason: str = "") -> bool:
-    """Move an operation towards its end. Return False if the cause has no effect in its state.
+    """Move an operation towards its end. Return False if the cause has no effect in the operation's present state.
 
-    When the operation ends, its running slots are offered to waiting operations, a configuration that waited for its end is
-    applied, and operations that were held back until its end are judged.
+    When the operation ends, its running slots are offered to waiting operations, a configuration that waited for its end is applied,
+    and operations that waited for its end start or fail.
     """
     has_changed = end_and_offer_slots(transaction, operation, cause, reason)
     judge_held_back(transaction)
@@ -236,8 +241,8 @@ def complete_decisions(transaction: Transaction) -> None:
 def abort_without_command(transaction: Transaction) -> None:
     """Abort the operations whose command was not loaded from the log."""
     state = transaction.state
-    # Operations that wait for others are aborted first, as in `remove_tree`. Otherwise the end of another operation could start them
-    # without their command.
+    # Operations that wait for other operations are aborted first, as in `remove_tree`. Otherwise they could start, without their
+    # command, when the operations that they wait for end.
     operations = sorted((state.live[name] for name in state.without_command), key=lambda each: not each.is_held_back)
     most = state.configuration.everywhere.largest_replayed_bytes
     reason = (
@@ -249,14 +254,17 @@ def abort_without_command(transaction: Transaction) -> None:
 
 
 def _take_ends(transaction: Transaction, operation: Operation, reported: list[ReportedEnd]) -> int:
-    """Record the new ends of one operation, and end the operation if they require it. Return the number of impossible ends."""
+    """Record the new ends of one operation, and end the operation if its jobs are done or it must fail.
+
+    Return the number of impossible ends: ends of jobs that were never leased.
+    """
     impossible = 0
     new: dict[int, LoggedEnd] = {}
     had_failed = bool(operation.ledger.failures)
     failed_jobs = operation.ledger.counts[JobResult.FAILED]
     for one in reported:
         if one.end.index in new:
-            # The verdict on a second end of the same job depends on the first.
+            # The ledger must contain the first end of a job before it can judge a second end of the same job.
             _record(transaction, operation, new)
         verdict = operation.ledger.judge(one.end)
         impossible += verdict is Verdict.NEVER_OUT

@@ -1,8 +1,8 @@
 """Sizes of jobs: a pool refuses operations with jobs of a wrong size, and an operation fails if its jobs can never fit its pools.
 
-Each pool and the root have bounds of the resources of one job, `min_job_resource_limits` and `max_job_resource_limits`. The bounds of every
-level apply. If the bounds change later, an operation is not ended. The allocator then starts none of its further jobs that break the
-bounds.
+Each pool and the root have bounds of the resources of one job, `min_job_resource_limits` and `max_job_resource_limits`. A job must be
+within the bounds of its pool and of every level above. If bounds change later, running operations are not ended, but the allocator
+starts no further jobs that break the new bounds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def refused_job_size(tree: TreeName, book: TreeBook, pool: PoolName, spec: Opera
 
 
 def _refused_size(tree: TreeName, book: TreeBook, pool: PoolName, size: Resources, place: str) -> BadRequest | None:
-    """Return the refusal of jobs of this size, or None. It names the highest level whose bounds the size breaks."""
+    """Return the refusal of jobs of this size, or None. The refusal names the highest level whose bounds the size breaks."""
     refusal = None
     for level in book.upwards(pool):
         rules = book.rules.job_size if level == ROOT_POOL else book.rules_of(level).job_size

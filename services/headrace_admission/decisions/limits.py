@@ -111,9 +111,9 @@ def ephemeral_pool_limit(tree: TreeName, book: TreeBook, target: Target, user: s
 def move_limit(tree: TreeName, book: TreeBook, member: Member, target: Target) -> LimitBroken | None:
     """Return the limit that keeps an operation from running in `target` at once, or None if it may move there.
 
-    Some pools are above both the old and the new pool. The limits of these pools are not checked if the operation counts as running there
-    already. If the operation waits or is lightweight, they are checked although the move may change no count of these pools, as in
-    YTsaurus.
+    Some pools are above both the old and the new pool. The limits of these pools are not checked if the operation counts as running
+    there already. If the operation waits or is lightweight, these limits are checked, although the move may not change the counts of
+    these pools. YTsaurus does the same.
     """
     crowded = ephemeral_pool_limit(tree, book, target, member.user)
     if crowded is not None:
@@ -124,7 +124,7 @@ def move_limit(tree: TreeName, book: TreeBook, member: Member, target: Target) -
     runs = member.holds_slot and not book.is_lightweight(member.pool, member.vanilla)
     shared: frozenset[PoolName] = frozenset(book.upwards(member.pool)) if runs else frozenset()
     lightweight = not target.made and book.is_lightweight(target.pool, member.vanilla)
-    # An operation that waits for others needs no running slot yet.
+    # An operation that waits for other operations needs no running slot yet.
     running = not lightweight and member.blocked_by != UPSTREAM
     return first_exceeded_operation_count(tree, book, target, running=running, skipped=shared)
 
@@ -137,7 +137,7 @@ def unfit_pool(
         return BadRequest("pool", asked, "a pool below the root, because no operation runs in the root itself")
     if not book.exists(asked):
         if not is_name_for_users(asked):
-            return BadRequest("pool name", asked, NAME_RULE)
+            return BadRequest("pool", asked, NAME_RULE)
         if specified_pools_only:
             return NotFound("pool", asked, near=near(asked, book.rules.pools))
     rules = book.rules_of(target.pool)

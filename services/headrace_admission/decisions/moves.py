@@ -1,4 +1,4 @@
-"""Moves of an operation to other pools. It must be able to run there at once; otherwise it stays where it is."""
+"""Moves of an operation to other pools. A move is refused if the operation could not run in the new pools at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from headrace_admission.state.state import State
 def plan_move(
     state: State, operation: Operation, request: UpdateOperation, user: str
 ) -> dict[TreeName, Target] | Refusal:
-    """Plan the new pool in each tree where the pool changes. If a change is refused in one tree, all are refused."""
+    """Plan the new pool in each tree where the pool changes. If the change in one tree is refused, no pool changes."""
     if not may_change_parameters(operation.state):
         return WrongState("operation", operation.id, operation.state.value, "pending or running")
     for tree in request.scheduling_options_per_pool_tree:
@@ -69,7 +69,7 @@ def plan_move(
 def move(transaction: Transaction, operation: Operation, targets: dict[TreeName, Target]) -> None:
     """Move an operation as planned; it runs there at once, unless it waits for other operations.
 
-    The slots that it frees are offered to waiting operations.
+    The running slots that the move frees are offered to waiting operations.
     """
     books = transaction.state.books
     chains = {tree: list(books[tree].upwards(operation.placements[tree].pool)) for tree in targets}

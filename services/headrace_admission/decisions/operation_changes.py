@@ -102,7 +102,7 @@ def _set_parameters(transaction: Transaction, operation: Operation, request: wir
         known = per_tree.get(tree, PerTree())
         per_tree[tree] = PerTree(said.pool or known.pool, said.weight or known.weight)
     if request.weight is not None:
-        # A weight for the whole operation applies in each tree.
+        # A new weight for the whole operation replaces all weights for single trees.
         per_tree = {tree: msgspec.structs.replace(said, weight=None) for tree, said in per_tree.items()}
     weight, limit_ms = request.weight or spec.weight, request.operation_time_limit_ms
     is_same_limit = limit_ms is None or limit_ms == (spec.operation_time_limit_ms or 0)

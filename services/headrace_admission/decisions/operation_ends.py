@@ -12,7 +12,7 @@ from headrace_admission.state.operation_states import is_final, next_state
 
 
 def end_and_offer_slots(transaction: Transaction, operation: Operation, cause: StateCause, reason: str) -> bool:
-    """Move an operation towards its end. Return False if the cause has no effect in its state.
+    """Move an operation towards its end. Return False if the cause has no effect in the operation's present state.
 
     When the operation ends, its running slots are offered to waiting operations, and a configuration that waited for its end is
     applied.

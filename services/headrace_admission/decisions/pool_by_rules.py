@@ -1,4 +1,4 @@
-"""The pool of an operation by the placement rules of a tree. Pure. The operations that run in the pools do not matter."""
+"""Chooses the pool of an operation by the placement rules of a tree, whatever runs in the pools. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class StartFacts(msgspec.Struct, frozen=True):
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """The pool for an operation."""
+    """The pool that a placement rule chose for an operation."""
 
     pool: PoolName
     rule: PlacementRule
@@ -31,9 +31,9 @@ class Chosen(msgspec.Struct, frozen=True):
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """No rule places the operation."""
+    """The placement rules give the operation no pool."""
 
-    #: The rule that rejected the operation; None: all rules passed on.
+    #: The rule that rejected the operation; None: no rule decided.
     rule: PlacementRule | None
     #: True if the rule needs a group, and the user is in no group or the groups are not known.
     lacks_groups: bool = False

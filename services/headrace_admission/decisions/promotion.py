@@ -1,8 +1,8 @@
 """Promotion: free running slots are given to waiting operations, each queue in the order of arrival.
 
-The queue of the pool that lost an operation comes before the queues of the pools above it. If another pool blocks a candidate
-by now, the candidate goes to the end of that pool's queue, and the slot is offered to the next one. Unless the tree promotes
-only on scans, `settle` follows every change that may let an operation run, so no operation waits at a pool with a free slot
+The queue of the pool that lost an operation comes before the queues of the pools above it. If another pool blocks a candidate by now,
+the candidate goes to the end of that pool's queue, and the slot is offered to the next candidate. Unless the tree promotes only on
+scans, `settle` follows every change that may let an operation run, so no operation waits at a pool with a free slot
 (`check_settled`).
 """
 
@@ -20,15 +20,13 @@ from headrace_admission.state.tree_book import Member, TreeBook
 
 
 def offer_slots(transaction: Transaction, tree: TreeName, chain: Iterable[PoolName]) -> None:
-    """Offer a freed slot to the queues of `chain`, from its pool upwards."""
+    """Offer a freed slot to the queues of the pools in `chain`: the pool that lost an operation, then each pool above it."""
     for pool in chain:
         _drain(transaction, tree, pool)
 
 
 def admit(transaction: Transaction, operation: Operation) -> None:
-    """Give an operation its position, once the operations that it waits for have ended: in each tree it runs, or joins a queue at the
-    end.
-    """
+    """Run an operation for which the wait for other operations is over, or let it join the end of a queue, in each tree."""
     for tree, placement in list(operation.placements.items()):
         if placement.blocked_by != UPSTREAM:
             continue
@@ -96,7 +94,7 @@ def _drain(transaction: Transaction, tree: TreeName, pool: PoolName) -> None:
 def _judge_anew(transaction: Transaction, tree: TreeName, pools: Iterable[PoolName]) -> None:
     """Move each waiting operation to the pool that blocks it now, or let it run if no pool does."""
     book = transaction.state.books[tree]
-    # Slots are only taken during this loop, so a full pool stays full.
+    # The loop frees no slots, so a full pool stays full.
     full: dict[PoolName, PoolName] = {}
     for member in _waiting(book, pools):
         pool = member.pool
@@ -115,12 +113,12 @@ def _move(transaction: Transaction, tree: TreeName, member: Member, blocked_by: 
 
 
 def _waiting(book: TreeBook, pools: Iterable[PoolName]) -> list[Member]:
-    """Return the operations in the queues of these pools as one list, in the order of the tickets."""
+    """Return the operations in the queues of these pools as one list, in the order of arrival (by ticket)."""
     return list(heapq.merge(*(list(book.queues[pool].values()) for pool in pools), key=lambda member: member.ticket))
 
 
 def _strays(book: TreeBook, pool: PoolName) -> Iterator[Member]:
-    """Yield operations that wait at `pool` although it is not above their own pool any more."""
+    """Yield operations that wait at `pool`, although `pool` is not above the operation's own pool any more."""
     below: dict[PoolName, bool] = {}
     for member in book.queues[pool].values():
         if member.pool not in below:

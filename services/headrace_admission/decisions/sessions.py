@@ -1,7 +1,8 @@
-"""Sessions of people with jobs: who began to have sessions with which job on which node, and when they ended.
+"""Records session spans: from when until when a person had sessions with which job on which node.
 
-The allocator reports only spans of jobs that the node has. The end of a span counts only from the node that reported its beginning.
-A span whose end no node reports ends with its job, or when the same person begins a new span there: the agent was restarted then.
+The allocator reports the beginning of a span only if the node has the job. The end of a span counts only if the node that reported
+the beginning reports it. If no node reports the end, the span ends with its job, or when the same person begins a new span with the
+job on this node: then the agent was restarted and did not know the old span any more.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from headrace_admission.state.operation_states import is_final
 
 
 def note_sessions(transaction: Transaction, reported: Iterable[ReportedSession]) -> None:
-    """Record the spans that began, and the ends of spans that are open. All others are known, or nothing is kept about them."""
+    """Record new spans, and the ends of open spans.
+
+    A report that brings nothing new is ignored, and so are spans of operations that have ended.
+    """
     for one in reported:
         operation = transaction.state.operations.get(OperationId(one.span.job.operation))
         if operation is not None and not is_final(operation.state):
@@ -28,7 +32,7 @@ def note_sessions(transaction: Transaction, reported: Iterable[ReportedSession])
 
 
 def end_with_job(transaction: Transaction, operation: Operation, end: JobEnd) -> None:
-    """Record the ends of the spans with a run that has ended. No end is known if the run was lost."""
+    """End the open spans of a run that has ended. If the run was lost, the time of their end is recorded as unknown."""
     ended = [each for each in operation.open_sessions if each.slot == JobSlot(end.index, end.attempt)]
     if end.result is JobResult.LOST:
         _end_all(transaction, ended, SessionEnd.UNKNOWN)
@@ -37,7 +41,7 @@ def end_with_job(transaction: Transaction, operation: Operation, end: JobEnd) ->
 
 
 def end_with_operation(transaction: Transaction, operation: Operation) -> None:
-    """Record that no end is known of the spans that are open when an operation ends."""
+    """End the open spans of an operation that ends. The time of their end is recorded as unknown."""
     _end_all(transaction, list(operation.open_sessions), SessionEnd.UNKNOWN)
 
 

@@ -43,7 +43,7 @@ class StartPlan(msgspec.Struct, frozen=True):
 
 
 def plan_start(state: State, spec: OperationSpec, user: str) -> StartPlan | Refusal:
-    """Plan a start by the names, rights and limits in every tree that the operation names."""
+    """Check names, rights and limits in every tree that the operation names, and plan the start."""
     limit = global_limit(state) or user_limit(state, user) or bytes_limit(state, spec, user)
     if limit is not None:
         return OverLimit([limit])

@@ -55,7 +55,7 @@ _WHAT_RUNS: Final = {
 
 
 def start(transaction: Transaction, request: StartOperation, user: str) -> StartAnswer | Refusal:
-    """Start an operation. If this user has started the same operation with this id before, return that answer again."""
+    """Start an operation. If this user has started the same operation with this id before, return the answer to the earlier start again."""
     state = transaction.state
     repeated = _repeated(state, request, user)
     if repeated is not None:
@@ -129,7 +129,7 @@ def _repeated(state: State, request: StartOperation, user: str) -> StartAnswer |
 
 
 def _differences(known: Operation, spec: OperationSpec) -> list[str]:
-    """Return the names of the fields in which a repeated request differs from the start. The values may be confidential."""
+    """Return the names of the fields in which a repeated request differs from the start, without the values, which may be confidential."""
     chosen = known.placements[known.spec.tree].rule if known.spec.tree in known.placements else known.spec.pool
     differ = [words for name, words in _WHAT_RUNS.items() if getattr(known.spec, name) != getattr(spec, name)]
     if spec.pool and not chosen and known.spec.pool != spec.pool:
@@ -232,7 +232,7 @@ def _unusable_retries(spec: OperationSpec) -> BadRequest | None:
     """Return the refusal of a spec if `retry_on` or `no_retry_on` cannot be read, or if both are given; else None."""
     if spec.retry_on and spec.no_retry_on:
         return BadRequest.because(
-            "spec.no_retry_on", "the lists of failures to retry and of failures not to retry cannot be combined"
+            "spec.no_retry_on", "`retry_on` and `no_retry_on` cannot be combined. Leave out one of them"
         )
     for place, text in (("spec.retry_on", spec.retry_on), ("spec.no_retry_on", spec.no_retry_on)):
         try:

@@ -1,4 +1,4 @@
-"""Time limits: the limits that an operation gets from its pools, those that its pools refuse, and operations over their limit.
+"""Time limits: which limits an operation gets from its pools, which limits its pools refuse, and the end of operations over their limit.
 
 Each pool and the root have a default and a maximum for the runs of jobs (`time_limit`) and for whole operations (`operation_time_limit`).
 The maximum of every level applies. An operation that names no limit gets the default of the nearest level that has one, reduced to the
@@ -66,7 +66,7 @@ def refused_limit(state: State, spec: OperationSpec, pools: Mapping[TreeName, Po
 def too_long(
     tree: TreeName, book: TreeBook, pool: PoolName, name: LimitName, limit_ms: int | None
 ) -> BadRequest | None:
-    """Return the refusal of a time limit in a pool, with the level whose maximum it exceeds, or None. None as a limit means no limit."""
+    """Return the refusal of a time limit that exceeds a maximum of the pool or of a level above, or None. `limit_ms` None: no limit."""
     for level, rules in _levels(book, pool, name):
         if rules.max_ms is not None and (limit_ms is None or limit_ms > rules.max_ms):
             where = f"tree {tree}" if level == ROOT_POOL else f"pool {level} in tree {tree}"

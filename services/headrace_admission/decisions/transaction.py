@@ -36,7 +36,7 @@ class Transaction:
             self.change_state(operation, StateCause.ADMITTED)
 
     def change_state(self, operation: Operation, cause: StateCause, reason: str = "") -> bool:
-        """Change the state of an operation by the table of transitions. Return False if the cause has no effect in its state."""
+        """Change the state of an operation by the table of transitions. Return False if the cause has no effect in the present state."""
         state = next_state(operation.state, cause)
         if state is None:
             return False

@@ -1,7 +1,7 @@
 """Operations that wait for other operations (`run --after`, `run --after-each`): which starts are refused, and when the wait ends.
 
-An operation can name only operations that exist, and never names more later. So the only possible cycle is an
-operation that names itself.
+At its start, an operation names the operations that it waits for. They must exist already, and none are added later. So the only
+possible cycle is an operation that names itself.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from headrace_admission.state.operation_states import is_final
 from headrace_admission.state.state import State
 from headrace_admission.state.upstream import uncompleted, unmet
 
-#: Upper bound of the live operations whose jobs follow the jobs of one operation: each completed job is recorded in all of them.
+#: Upper bound of the live operations whose jobs follow the jobs of one operation. The bound exists because each completed job is
+#: recorded in all of these operations.
 MOST_FOLLOWERS: Final = 16
-#: Upper bound of the followers that belong to other users than the followed operation does. Other users thus cannot use up
-#: `MOST_FOLLOWERS`.
+#: Upper bound of the followers that do not belong to the user of the followed operation. Other users thus cannot use up `MOST_FOLLOWERS`.
 MOST_FOREIGN_FOLLOWERS: Final = 8
 #: Upper bound of the ends that the live operations of one user wait for. All these ends may come at once, and other requests wait while
 #: they are handled.
@@ -51,7 +51,7 @@ class Standing(msgspec.Struct, frozen=True):
 
     @property
     def holds_back(self) -> bool:
-        """True if the operation joins no queue when it starts."""
+        """True if the operation neither runs nor joins a queue when it starts."""
         return bool(self.awaits or self.failure or not self.free)
 
 
@@ -94,7 +94,7 @@ def standing(state: State, request: StartOperation) -> Standing:
 def judge_held_back(transaction: Transaction) -> None:
     """Start the operations whose wait for other operations is over, and fail those that can never run."""
     due = transaction.state.upstream.due
-    # An operation that fails here may end the wait of more operations.
+    # When an operation fails here, the wait of further operations may be over. They are added to `due`.
     while due:
         operation = transaction.state.live[next(iter(due))]
         if operation.upstream_failure:
@@ -105,7 +105,7 @@ def judge_held_back(transaction: Transaction) -> None:
 
 
 def release_jobs(transaction: Transaction, operation: Operation, completed: Iterable[int]) -> None:
-    """Let jobs of `operation` run, because the jobs that they follow have completed. `completed` has the indexes of the followed jobs."""
+    """Let jobs of `operation` run whose followed jobs have completed. `completed` has the indexes of the completed jobs."""
     owners = operation.ledger.owners
     assert owners is not None, "only jobs with owners wait for other jobs"
     runs = runs_of(index for index in completed if owners.awaits(index))
@@ -134,7 +134,7 @@ def _refused_jobs(state: State, request: StartOperation, user: str, seen: set[Op
         )
     if len([*spec.pool_trees, *spec.tentative_pool_trees]) > 1:
         return BadRequest(
-            "spec.pool_trees", ", ".join(spec.pool_trees), f"one tree for an operation that names {place}"
+            "spec.pool_trees", ", ".join(spec.pool_trees), "one tree for an operation that names `after_each`"
         )
     followers = state.upstream.waiting_for_jobs_of(name)
     foreign = sum(state.live[each].user != upstream.user for each in followers)

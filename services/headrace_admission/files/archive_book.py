@@ -1,7 +1,7 @@
 """The archives that users sent: which pieces are stored, how many bytes they may take, and which are due for removal.
 
-Pure. Sizes are computed from the archives that are booked, so no counter can differ from them. Invariants (`check`): an archive
-lacks only pieces that belong to it, and a checked archive lacks none.
+Pure. Sums of sizes are computed from the booked archives each time, so no counter can differ from them. Invariants (`check`): an
+archive lacks only pieces that belong to it, and a checked archive lacks none.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ArchiveKey(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Return the key in a bucket."""
+        """Return the key as text, with which the bucket keys of the archive begin."""
         return f"{self.user}.{self.sha256}"
 
 
@@ -125,13 +125,14 @@ class ArchiveBook:
         return ArchiveRecord(entry.archive, entry.wanted_at_ms, is_whole=True)
 
     def drop(self, key: ArchiveKey) -> None:
-        """Drop an archive, whose data is then removed."""
+        """Drop an archive from the book. The caller removes its data."""
         self._entries.pop(key, None)
 
     def note_lost(self, key: ArchiveKey, piece: int) -> None:
         """Record that a piece is lost, so that it is sent again and nothing starts without it.
 
-        A piece number that the archive does not have is ignored: no client could send such a piece, so the archive would never be complete.
+        A piece number beyond the archive's last piece is ignored. No client could send such a piece, so the archive would never
+        become complete.
         """
         entry = self._entries.get(key)
         if entry is not None and piece < entry.archive.piece_count:
@@ -139,7 +140,7 @@ class ArchiveBook:
             entry.is_checked = False
 
     def missing(self, key: ArchiveKey) -> list[int]:
-        """Return the missing pieces of a known archive."""
+        """Return the numbers of the missing pieces of a known archive."""
         return sorted(self._entries[key].missing)
 
     def is_there(self, key: ArchiveKey, archive: Archive) -> bool:

@@ -43,7 +43,7 @@ class _Check(msgspec.Struct):
 
 
 class ArchiveChecks:
-    """The checks of one term."""
+    """Queues and runs the checks of archives in one term of admission."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class ArchiveChecks:
         on_checked: Callable[[ArchiveKey, str], Awaitable[None]],
         on_lost: Callable[[ArchiveKey, int], None],
     ) -> None:
-        """`piece` reads a piece, and returns None if the piece is lost.
+        """`piece` is a function that reads a piece, and returns None if the piece is lost.
 
         `on_checked` gets the reason why an archive is unusable, or an empty text if the archive is usable.
         """
@@ -120,7 +120,7 @@ class ArchiveChecks:
         except (BusError, LostPiece):
             raise
         except Exception as error:
-            # An error here is a defect of admission, which must not keep other users from sending files.
+            # An unexpected error is a defect of admission. It is caught, so that archives of other users are still checked.
             logger().error("archive not checked", exception=error)
             return f"it cannot be read: {type(error).__name__}"
         while pieces.read(1):
@@ -138,7 +138,7 @@ class _Pieces:
         self._hash = hashlib.sha256()
 
     def read(self, _size: int, /) -> bytes:
-        """Return the next piece, or nothing at the end. Always returns a whole piece, however much is asked for."""
+        """Return the next piece, or no bytes at the end. Always returns a whole piece, however much is asked for."""
         if self._next == self._archive.piece_count:
             return b""
         data = anyio.from_thread.run(self._piece, self._next)

@@ -1,9 +1,10 @@
-"""The archives in their buckets, written by one term of admission at a time. A process of an earlier term cannot remove what its
-successor keeps.
+"""Stores the archives in their buckets, for one term of admission.
+
+A process of an earlier term cannot remove data that a later term keeps.
 
 Records are fenced: a new term writes each record again before it relies on it, and after that an earlier term cannot change the
-record. Pieces cannot be fenced. So the keys of an archive are below a prefix that is used only once, and a late removal affects
-only keys that are not in use any more.
+record. Pieces cannot be fenced. So each stored archive has a key prefix that is never used again. If a process of an earlier term
+still removes pieces, they have an old prefix, which is not in use any more.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class _Keys(msgspec.Struct, frozen=True):
 
 
 class KeptArchives:
-    """All archives, for one term. All methods raise `BusError`; methods that write also raise `KeyFenced`."""
+    """Reads and writes all archives, for one term. All methods raise `BusError`; methods that write also raise `KeyFenced`."""
 
     def __init__(self, archives: KeyValue, pieces: KeyValue, term: Term) -> None:
         self._archives = archives
@@ -51,7 +52,7 @@ class KeptArchives:
         self._left: list[_Keys] = []
 
     async def claim(self) -> Mapping[ArchiveKey, ArchiveRecord]:
-        """Claim all records for this term. Return the records of complete archives; the others are to be removed."""
+        """Claim all records for this term. Return the records of complete archives. Incomplete archives are marked for `remove_left`."""
         whole: dict[ArchiveKey, ArchiveRecord] = {}
         for name in await self._archives.entries():
             if name.count(".") not in _DOTS or not name.endswith(f".{_RECORD}"):
@@ -91,7 +92,7 @@ class KeptArchives:
     async def remove_left(self) -> None:
         """Remove the marked archives.
 
-        Each record is marked as unfinished first, so that after an interruption the removal is completed later.
+        The record of each archive is first overwritten as incomplete. If the removal is interrupted, the next term removes the archive.
         """
         for keys in list(self._left):
             await keys.record.write(self._written(_UNFINISHED))
@@ -118,7 +119,7 @@ class KeptArchives:
 
 
 def _record_in(value: bytes | None) -> ArchiveRecord:
-    """Return the record in a value. An unreadable record is returned as that of an archive to be removed."""
+    """Return the record in a value. If the value is unreadable, it is the record of an incomplete archive, which is removed."""
     try:
         return _UNFINISHED if value is None else msgspec.json.decode(value, type=ArchiveRecord)
     except UNREADABLE as error:

@@ -1,7 +1,7 @@
 """The requests about files: from users who send them, and from nodes that fetch them.
 
-Pieces are stored in a bucket and never pass through the log. An archive that is due for removal is dropped from the book first,
-so nothing starts with it meanwhile.
+Pieces are stored in a bucket and never pass through the log. An archive that is to be removed is first dropped from the book, so that
+no operation starts with it while its data is being removed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from headrace_admission.state.operation_states import is_final
 from headrace_admission.state.state import State
 
 _SWEEP_S: Final = 5.0
-#: Upper bound of the uploads and fetches of pieces that are handled at the same time. Starts and ends of jobs are handled in between.
+#: Upper bound of the uploads and fetches of pieces that are handled at the same time. The bound leaves time to handle starts and ends
+#: of jobs in between.
 _AT_ONCE: Final = 8
 #: Seconds that an upload waits for the check of its archive; most checks are done by then.
 _CHECK_S: Final = 0.2
@@ -94,7 +95,7 @@ class FileRequests:
         )
 
     def refusal_of_sending(self, archive: Archive | None, user: str) -> Refusal | None:
-        """Return the refusal of files that a user would send, or None if they fit the quotas."""
+        """Return the refusal of files that a user wants to send, or None if the files fit the quotas."""
         return None if archive is None else self._book.refusal(ArchiveKey(user, archive.sha256), Upload(archive))
 
     async def _on_upload(self, request: Upload, caller: Caller) -> msgspec.Struct:
@@ -104,7 +105,8 @@ class FileRequests:
                 refusal = self._refusal_of_upload(key, request)
                 if refusal is not None:
                     return refusal
-                # Older versions used a key that is a prefix of all new keys of the archive. It is removed before any new key exists.
+                # An archive that an older version stored has a key prefix that is also a prefix of the new keys of the same archive.
+                # It is removed before any new key exists, because its removal would remove the new keys too.
                 await self._kept.remove_left()
                 new = self._book.want(key, request.archive, self._runtime.clock.now())
                 if new is not None:
@@ -114,7 +116,7 @@ class FileRequests:
                     self._book.note_piece(key, request.piece)
         except BusError as error:
             self._end_if_fenced(error)
-            # The piece may not have been written, so it must be sent again.
+            # It is not known whether the piece was written, so the client must send it again.
             self._book.note_lost(key, request.piece)
             return NotReady(f"files cannot be stored: {error}")
         return await self._answer_to_upload(key, request)
@@ -130,7 +132,7 @@ class FileRequests:
             return refusal
         if self._book.is_there(key, request.archive):
             return Uploaded([])
-        # Clients ask again by themselves. Meanwhile requests of other clients may be served.
+        # Clients send the request again by themselves. Until then, this handler can serve other clients.
         return NotReady("the uploaded archive is being checked")
 
     def _refusal_of_upload(self, key: ArchiveKey, request: Upload) -> Refusal | None:
@@ -163,7 +165,8 @@ class FileRequests:
             # other refusal it would return the job at once, and get it again at once.
             return NotReady("the agent of this node is too old to fetch files; upgrade the agent")
         if request.sha256 != operation.spec.files.sha256:
-            # A node learns the hash only from an order to start a job of the operation.
+            # This check keeps other nodes from fetching the files: a node learns the hash only from an order to start a job of the
+            # operation.
             expected = f"the hash in an order to run a job of {request.operation}"
             return BadRequest("sha256", request.sha256[:12], expected)
         if is_final(operation.state):
@@ -180,7 +183,7 @@ class FileRequests:
         return Piece(entry)
 
     async def _piece(self, key: ArchiveKey, piece: int) -> bytes | None:
-        """Return the bytes of a piece, or None if they are lost or damaged or the bucket is lost. Raises `BusError`."""
+        """Return the bytes of a piece, or None if the piece is lost or damaged, or the bucket is lost. Raises `BusError`."""
         try:
             return await self._kept.piece(key, piece)
         except BusError:

@@ -1,1 +1,1 @@
-"""Parties that send the server more than a bound: which they are, and how they are held out."""
+"""Floods: finds the persons, nodes and hosts that send the server more than a bound, and holds them out for a pause."""

@@ -1,8 +1,8 @@
-"""Looking at what the connections send, and holding out the parties that send too much.
+"""Looks at how much the connections to the server send, and holds out the parties that send too much.
 
-NATS has no bound on what a party sends. A flood that no service reads still takes the processors of the server: over 40
-connections it delayed each hop of another person's request by 0.2 s. So admission asks the servers how much they received. Only
-while that is more than one party may send, it also asks for the connections.
+NATS has no bound on what a party sends. Even if no service reads the messages of a flood, the flood takes processor time of the
+server: a flood over 40 connections delayed each hop of another person's request by 0.2 s. So admission asks the servers every second
+how much they received in all. Only if that is more than one party may send does it ask for the counts of single connections.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from headrace_admission.nodes.revocation import Revocations
 from headrace_admission.settings import AdmissionSettings
 
 _LOOK_S: Final = 1.0
-#: Looks after which the servers that answer are counted again. A single server gets more time for each answer.
+#: After this many looks, the servers that answer are counted again. A look usually waits a fixed time for answers. If there is only
+#: one server, it waits for the one answer instead, and longer.
 _COUNT_AFTER: Final = 60
 _ANSWERS_S: Final = 1.0
 _ONE_ANSWER_S: Final = 10.0
 _CONNECT_S: Final = 10.0
-#: Largest number of connections in an answer, and number of bytes after which a look asks for no more connections. An entry has
-#: about 3 kB. A client can make it 32 kB by a long name.
+#: Upper bound of the connections in one answer, and number of received bytes after which a look asks for no further connections. The
+#: entry of a connection has about 3 kB; a client with a long name can make its entry 32 kB long.
 _MOST_LISTED: Final = 512
 _MOST_BYTES: Final = 32 * 1024 * 1024
-#: NATS' number for open and closed connections. A server lists its last 10,000 closed ones.
+#: NATS' number for open and closed connections. A server lists its last 10,000 closed connections.
 _OPEN_AND_CLOSED: Final = 2
 _OLD_AUTHORITY: Final = (
     "floods are not ended, because the keys of admission are from an earlier release: repeat `headrace cluster init` with its "
@@ -65,7 +66,7 @@ class _Listed(msgspec.Struct, frozen=True):
 
 
 class FloodWatch:
-    """Keeps looking while this process is the leader."""
+    """Looks for floods and ends them while this process is the leader."""
 
     def __init__(
         self, settings: AdmissionSettings, clock: Clock, authority: AccountAuthority, revocations: Revocations
@@ -77,14 +78,17 @@ class FloodWatch:
         self._book = FloodBook(Bounds(settings.most_sent_bytes_per_s, settings.most_sent_messages_per_s))
         #: Number of floods that were ended.
         self.ended = 0
-        #: Number of looks over the present connection.
+        #: Number of looks since the present connection to the server was opened.
         self.looks = 0
-        #: Number of servers that answered when all were waited for.
+        #: Number of servers that answered the last time that the servers were counted.
         self._servers = 0
         self._why_blind = ""
 
     async def keep(self) -> None:
-        """Look until cancelled, or end if the keys of admission do not allow it: only its next process reads other keys."""
+        """Look for floods until cancelled.
+
+        If the keys of admission do not permit this, return: only a restarted process reads other keys.
+        """
         while True:
             try:
                 async with connect(
@@ -105,7 +109,7 @@ class FloodWatch:
             await anyio.sleep(_LOOK_S)
 
     def trouble(self) -> str:
-        """Return why floods are not ended; empty: they are."""
+        """Return why this process cannot end floods, or an empty text if it can."""
         return self._why_blind
 
     async def _keep_looking(self, system: Bus) -> None:
@@ -121,21 +125,21 @@ class FloodWatch:
             await anyio.sleep(_LOOK_S - min(_LOOK_S, self._clock.steady_s() - began_s))
 
     async def _look(self, system: Bus) -> None:
+        account, counts = self._authority.account, self.looks % _COUNT_AFTER == 0
+        statistics = _read(await self._asked(system, received_subject(account), {}, waits=counts), _Statistics)
+        self.looks += 1
+        self._servers = len(statistics) if counts else self._servers
+        received = {each.data.server_id: one.received for each in statistics for one in each.data.account_statz}
+        self._book.on_received(received, self._clock.steady_s())
         if not self._book.is_watching(self._clock.steady_s()):
-            account, counts = self._authority.account, self.looks % _COUNT_AFTER == 0
-            statistics = _read(await self._asked(system, received_subject(account), {}, waits=counts), _Statistics)
-            self.looks += 1
-            self._servers = len(statistics) if counts else self._servers
-            received = {each.data.server_id: one.received for each in statistics for one in each.data.account_statz}
-            self._book.on_received(received, self._clock.steady_s())
-            if not self._book.is_watching(self._clock.steady_s()):
-                return
-        listed = await self._connections(system)
-        for flood in self._book.look(listed, self._clock.steady_s()):
+            return
+        listed, is_whole = await self._connections(system)
+        signers, now_s = self._revocations.signers, self._clock.steady_s()
+        for flood in self._book.look(listed, signers, now_s, is_whole=is_whole):
             await self._end(system, flood)
 
-    async def _connections(self, system: Bus) -> dict[str, list[Connection]]:
-        """Return the connections of each server, or those that sent last if there are very many."""
+    async def _connections(self, system: Bus) -> tuple[dict[str, list[Connection]], bool]:
+        """Return the connections of each server, and True; if there are very many, those that sent last, and False."""
         listed: dict[str, list[Connection]] = defaultdict(list)
         offset, read_bytes = 0, 0
         while read_bytes < _MOST_BYTES:
@@ -145,10 +149,10 @@ class FloodWatch:
             for page in pages:
                 listed[page.server_id] += page.connections or []
             if all(len(page.connections or []) < _MOST_LISTED for page in pages):
-                break
+                return listed, True
             offset += _MOST_LISTED
             read_bytes += sum(map(len, answers))
-        return listed
+        return listed, False
 
     async def _end(self, system: Bus, flood: Flood) -> None:
         rates = f"{flood.bytes_per_s // 10**6} MB and {flood.messages_per_s} messages a second"
@@ -170,7 +174,7 @@ class FloodWatch:
 
 
 def floods_ended(watch: FloodWatch | None) -> Figure:
-    """Return the metric of the floods that were ended. Without a watch none is."""
+    """Return the metric of the floods that were ended; it is 0 without a watch."""
     says = "Persons, nodes and hosts that were held out for a while because they sent more than they may."
     return counter("floods_ended", "floods", 0 if watch is None else watch.ended, says)
 

@@ -31,11 +31,13 @@ from headrace.wire.groups import (
 from headrace.wire.refusals import SLOW_BUS, NotReady, NotRecorded
 from headrace_admission.decisions.group_changes import change, find, listed
 from headrace_admission.groups.host_groups import HostGroups
+from headrace_admission.groups.login_groups import LoginGroups
+from headrace_admission.nodes.keys_file import read_authority
 from headrace_admission.settings import AdmissionSettings
 from headrace_admission.state.groups import GroupBook
 
 _CHANGE_S: Final = 3.0
-#: Seconds between two looks at a bucket that was lost.
+#: Seconds between two checks whether a written group has arrived in the mirror, after the bucket was lost.
 _LOOK_S: Final = 0.05
 _NOT_WRITTEN: Final = "the bucket of groups was not written"
 
@@ -50,13 +52,15 @@ class GroupRequests:
         self._runtime = runtime
         self._book = book
         self._person = person
-        #: One change at a time, because each is checked against all groups.
+        #: Held during a change of a group, because each change is checked against all groups.
         self._turn = anyio.Lock()
         of_host = runtime.settings.groups_of_host
         self._host = HostGroups(runtime.clock, runtime.tasks, book.take_of_host) if of_host else None
+        self._logins: LoginGroups | None = None
 
     async def open(self) -> None:
-        """Open the bucket and read all groups. Raises `BusError`."""
+        """Open the bucket and read all groups. Raises `BusError`, `BadInput`."""
+        self._open_logins()
         self._bucket = await CopiedBucket.open(self._runtime.bus, subjects.GROUPS_BUCKET, kind=Group)
         await self._bucket.write_lost_again()
         self._runtime.tasks.start_soon(self._bucket.keep)
@@ -75,14 +79,26 @@ class GroupRequests:
         )
 
     async def know(self, user: str) -> None:
-        """Look up the groups that this host knows for the person, if `groups_of_host` is set and the last lookup is not recent."""
+        """Look up the person's groups on this host and in the credentials of connections, as set, unless the last lookup is recent."""
         if self._host is not None:
             await self._host.know(user)
+        if self._logins is not None:
+            await self._logins.know(user)
 
     async def person(self, user: str) -> Person:
         """Return a user with groups and rights, as they are known now."""
         await self.know(user)
         return self._person(user)
+
+    def _open_logins(self) -> None:
+        runtime = self._runtime
+        authority = read_authority(runtime.settings) if runtime.settings.groups_of_login else None
+        if authority is None:
+            return
+        take = self._book.take_of_login
+        self._logins = LoginGroups(runtime.settings, runtime.clock, runtime.tasks, authority, take)
+        runtime.presence.watches(self._logins.trouble)
+        runtime.tasks.start_soon(self._logins.keep)
 
     async def _follow(self, read: anyio.Event) -> None:
         async with self._bucket.mirror(self._on_entries) as self._mirror:

@@ -1,4 +1,4 @@
-"""Byte budgets: upper bounds of the bytes of specs, events, pages and answers. The code that makes one of these keeps its bound."""
+"""Byte budgets: upper bounds of the bytes of specs, events, pages and answers. The code that makes such an object keeps the bound."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ LARGEST_EVENT_BYTES: Final = 250 * 1024
 #: Largest number of bytes of log entries that are read for one answer. The answer may be far smaller, since starts are sent without their
 #: commands.
 MOST_READ_BYTES: Final = 2 * 1024 * 1024
-#: Bytes that the server sends at a time while the log is read for an answer.
+#: Number of bytes that the server sends at a time while the log is read for an answer.
 BATCH_BYTES: Final = 1024 * 1024
 
 _encoder = msgspec.msgpack.Encoder()
 
 
 class EventTooLarge(HeadraceError):
-    """An event would not fit into an entry of the log. Nothing of it took effect."""
+    """An event would not fit into an entry of the log. The state was not changed."""
 
     def __init__(self, event: Event, size_bytes: int) -> None:
         self.size_bytes = size_bytes

@@ -1,8 +1,8 @@
 """Checkpoints: the state in a bucket, so that a start reads only the end of the log.
 
-A checkpoint is taken while nothing is in flight, so it covers the log exactly up to its sequence. It is encoded page by page, while
-decisions go on. Its pages are written first, then the head that names them; then the pages of the previous checkpoint are removed. So a
-complete checkpoint exists at any time, even if the process ends in between.
+A checkpoint is taken while all decided events are durable, so it covers the log exactly up to its sequence. It is encoded page by
+page, while decisions go on. Its pages are written first, then the head that names them; then the pages of the previous checkpoint are
+removed. So a complete checkpoint exists at any time, even if the process ends in between.
 
 The head is written by compare-and-set and carries the term of its writer. A process that has a successor can neither write nor
 remove anything.
@@ -47,7 +47,7 @@ class _Head(msgspec.Struct, frozen=True):
 
     @property
     def prefix(self) -> str:
-        """Return the prefix of the keys of its pages."""
+        """Return the common prefix of the keys of the pages."""
         return f"{_PAGES}.{self.term}.{self.sequence}"
 
     @property
@@ -56,7 +56,7 @@ class _Head(msgspec.Struct, frozen=True):
         return max(self.term, self.writer)
 
     def page(self, number: int) -> str:
-        """Return a name for a page, counted from 0, for an error message."""
+        """Return a name of page `number`, counted from 0, for error messages."""
         where = f"page {number + 1} of {self.pages} (keys {self.prefix}.{number}.*)"
         return f"bucket {subjects.CHECKPOINT_BUCKET}, {where}"
 
@@ -143,7 +143,7 @@ class CheckpointStore:
     async def begin_anew(self) -> None:
         """Remove an unreadable checkpoint, and claim the head of a new one.
 
-        Allowed only if the log holds everything. Raises as `claim` does.
+        Allowed only if the log, or the state of this process, has everything that the checkpoint had. Raises the errors of `claim`.
         """
         await self._bucket.clear(self._claimed_at)
         await self._key.claim(lambda _: _encode(msgspec.structs.replace(_NO_HEAD, writer=self._term)))
@@ -152,9 +152,9 @@ class CheckpointStore:
     async def read(self, take: Callable[[Page], None]) -> Restored:
         """Read the present checkpoint and pass each page to `take` as it arrives, so that only one page is in memory at a time.
 
-        The checkpoint may be replaced meanwhile unless this term has claimed the head. Raises `BadMessage` if a page is missing
-        or damaged, because the log alone may not hold everything, and `BusError`. Some pages may have been passed to `take`
-        before an error.
+        The checkpoint may be replaced meanwhile unless this term has claimed the head. Raises `BusError`, and `BadMessage` if a page
+        is missing or damaged: the log alone may not hold everything, so the page is not skipped. Some pages may have been passed to
+        `take` before an error.
         """
         entry = await self._bucket.get(_HEAD)
         head = _head_of(None if entry is None else entry.value)
@@ -175,7 +175,9 @@ class CheckpointStore:
         return Restored(head.sequence, head.allocator_terms, head.clock_moved_ms)
 
     async def is_lost(self, first: int) -> bool:
-        """Return whether the bucket lacks what is needed to continue with a log that begins with the entry `first`.
+        """Return True if the bucket has lost the checkpoint, or if entries are missing between the checkpoint and the log.
+
+        `first` is the first entry of the log.
 
         Raises `KeyFenced` if a higher term has the head, and `BusError`.
         """
@@ -225,7 +227,7 @@ async def writer_of_checkpoint(bucket: KeyValue) -> int:
     try:
         return _head_of(None if entry is None else entry.value).last_term
     except BadMessage as error:
-        # The term is in the log as well.
+        # The caller also reads the newest term from the log, so 0 does no harm here.
         logger().error("checkpoint cannot be read", error=str(error))
         return 0
 

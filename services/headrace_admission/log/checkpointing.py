@@ -1,8 +1,8 @@
-"""Decides when a checkpoint is written, and how much of the log is kept behind it.
+"""Decides when a checkpoint is written, and how many of the log entries that it covers are kept.
 
-A checkpoint is due after a number of events or bytes, so a start reads at most that many. Entries that it covers stay in the
-log as history, up to a number of entries and bytes. A checkpoint that its bucket has lost is written again, because the log
-alone would not hold everything any more.
+A checkpoint is due after a number of events or bytes, so a process that starts reads about that many at most. Entries that it covers
+stay in the log as history, up to a number of entries and bytes. A checkpoint that its bucket has lost is written again, because the
+log alone would not hold everything any more.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from headrace_admission.state.state import State
 
 #: Seconds between two checks that the checkpoint still exists.
 _LOOK_S: Final = 10.0
-#: Seconds between two pages, which take some 5 ms each, so that other services get their turn and no heartbeat waits for a
-#: checkpoint.
+#: Pause in seconds between two pages of a checkpoint. A page takes some 5 ms of processor time; in the pauses, other work gets its
+#: turn, so that no heartbeat waits for a checkpoint.
 _BETWEEN_PAGES_S: Final = 0.02
 
 
@@ -47,8 +47,8 @@ class Checkpointing:
     ) -> None:
         """`write_consumption` brings the records of consumption up to date with the log.
 
-        This is done before each checkpoint is saved: a restart does not read the entries that a checkpoint covers, so it could not add
-        their facts to the records.
+        It is called before each checkpoint is saved. A process that starts does not read the entries that the checkpoint covers, so
+        it could not add their facts to the records.
         """
         self._bus = bus
         self._settings = settings
@@ -102,17 +102,17 @@ class Checkpointing:
     async def write_last(self) -> None:
         """Write a checkpoint without pauses, because the service stops.
 
-        A checkpoint that is being written goes on without pauses too.
+        If a checkpoint is being written already, the rest of it is written without pauses too.
         """
         self._is_last = True
         await self.write()
 
     async def write(self) -> None:
-        """Take and save a checkpoint, then remove covered entries of the log that exceed its bounds."""
+        """Take and save a checkpoint, then remove the oldest covered entries if the log exceeds its bounds."""
         async with self._turn:
             self._open = anyio.Event()
             try:
-                # Requests wait meanwhile, so this waits for the log no longer than a request does.
+                # Requests are not decided until the flush is done, so the flush may take no longer than a request may wait for its answer.
                 with anyio.fail_after(self._settings.answer_deadline_ms / 1000):
                     await self._recorder.flush()
                 checkpoint = Checkpoint(self._state)
@@ -138,7 +138,7 @@ class Checkpointing:
 
     async def _is_lost(self) -> bool:
         try:
-            # Opening the bucket makes it again if it is gone.
+            # If the bucket is gone, this makes it again.
             await self._bus.key_value(subjects.CHECKPOINT_BUCKET)
             first, _ = await self._log.bounds()
             is_lost = await self._store.is_lost(first)
@@ -190,5 +190,5 @@ class Checkpointing:
             excess_bytes = self._log_bytes - self._settings.keep_bytes
             if excess_bytes <= 0 or first > covered:
                 return
-            # Remove as many entries as are too many by the average size of an entry. That is at least one entry, so the loop ends.
+            # Remove the excess bytes, converted to entries by their average size. Each round removes at least one entry, so the loop ends.
             up_to = min(covered, first + (last + 1 - first) * excess_bytes // self._log_bytes)

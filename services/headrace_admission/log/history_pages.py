@@ -1,7 +1,7 @@
 """Answers that are read from the log, one page at a time: the history of one operation, and the log itself.
 
-The log keeps entries behind the checkpoint for this purpose. A page reads a bounded number of entries. A page of a history decodes only the
-entries that contain the operation's id.
+For this purpose, the log keeps entries that a checkpoint covers already. For each page a bounded number of entries is read. For a
+page of a history, only the entries that contain the operation's id are decoded.
 
 Any user may read the log, so commands and the text of jobs are left out. Every user can see the remaining parts anyway, with `op list` and
 `op history`: the operations, their pools and their ends.
@@ -29,7 +29,8 @@ from headrace_admission.queries import not_found
 from headrace_admission.state.spec_size import without_command
 from headrace_admission.state.state import State
 
-#: Number of bytes at which a page of a history is full. One more entry, of at most 256 KiB, still fits into the message.
+#: Number of bytes at which a page of a history is full. The bound is checked after each entry, and one more entry, of at most 256
+#: KiB, still fits into the message.
 _HISTORY_PAGE_BYTES: Final = 128 * 1024
 #: Number of bytes at which a page of the log is full.
 _LOG_PAGE_BYTES: Final = 192 * 1024
@@ -117,7 +118,7 @@ async def _read(log: Log, request: ReadEvents) -> LogPage:
 
 
 async def _last_before(log: Log, since_ms: int, low: int, high: int) -> int:
-    """Find the sequence of an entry that comes before all entries since `since_ms` (Unix time), by bisection from `low` to `high`."""
+    """Return the sequence of an entry before all entries since `since_ms` (Unix time), found by bisection from `low` to `high`."""
     while high - low > 1:
         middle = (low + high) // 2
         if await _time_after(log, middle, high) < since_ms:
@@ -128,7 +129,7 @@ async def _last_before(log: Log, since_ms: int, low: int, high: int) -> int:
 
 
 async def _time_after(log: Log, after: int, until: int) -> float:
-    """Return the Unix time in milliseconds of the first entry after `after` that has a time; infinite if none up to `until` has."""
+    """Return the Unix time in milliseconds of the first entry after `after` that has a time; infinite if none is found up to `until`."""
     async with aclosing(log.read(after, batch_bytes=BATCH_BYTES)) as entries:
         async for entry in entries:
             times = [at_ms for event in batch_of(entry).events if (at_ms := getattr(event, "at_ms", 0))]

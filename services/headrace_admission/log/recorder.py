@@ -30,7 +30,7 @@ from headrace.wire.trace import SpanContext, append_span
 from headrace_admission.log.byte_budget import encode_event
 
 _NO_SPAN: Final = nullcontext()
-#: Upper bound of entries that are still to be published to users.
+#: Upper bound of the entries that wait to be published to users.
 _MOST_TO_TELL: Final = 1_000
 
 
@@ -77,7 +77,7 @@ def _deposed_if_fenced() -> Iterator[None]:
 
 
 class Recorder:
-    """The single appender of one term."""
+    """The only object that appends to the log in one term."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Recorder:
         on_durable: Callable[[list[Event], int], None],
         news: Bus | None = None,
     ) -> None:
-        """`news` is the connection for publications to users; `bus` is used if there is no separate one."""
+        """`news` is a separate connection for publications to users; None: `bus` is used."""
         self._bus = bus
         self._news = news or bus
         self._tree = tree
@@ -107,8 +107,8 @@ class Recorder:
         #: Durable entries that are to be published to services.
         self._to_publish: deque[Published] = deque()
         self._publish_wanted = anyio.Event()
-        #: Published entries that users have not received. When it is full, the oldest entry is dropped, and readers notice that they
-        #: missed it.
+        #: Entries that were published to services and are to be published to users. When the queue is full, the oldest entry is
+        #: dropped; readers notice that they missed an entry.
         self._to_tell: deque[Published] = deque(maxlen=_MOST_TO_TELL)
         self._tell_wanted = anyio.Event()
         self._sequence = self._announced = last
@@ -123,7 +123,7 @@ class Recorder:
 
     @property
     def recorded(self) -> tuple[int, int]:
-        """Return the events that this term recorded, and their bytes."""
+        """Return the number of events that this term recorded, and the number of their bytes."""
         return self._durable_count, self._durable_bytes
 
     @property
@@ -138,9 +138,9 @@ class Recorder:
     async def record(self, events: Sequence[Event]) -> int:
         """Record the events of a decision, and return the sequence of the entry that holds the last event, once they are durable.
 
-        It must be called without an `await` after the decision, so that the log has the order of the decisions. Cancelling the
-        wait does not undo the record. Raises `Deposed` if another process writes the log; the successor then answers the
-        request.
+        There must be no `await` between the decision and this call, so that the log has the order of the decisions. If the wait is
+        cancelled, the events are recorded all the same. Raises `Deposed` if another process writes the log; that process, the
+        successor, then answers the request.
         """
         current = tracing.current()
         with _appending(current, events) if current else _NO_SPAN, _deposed_if_fenced():
@@ -153,7 +153,7 @@ class Recorder:
     async def flush(self) -> None:
         """Return when all earlier decisions are durable and no other term has recorded anything after them.
 
-        Raises `Deposed` as `record` does.
+        Raises `Deposed` if another process writes the log.
         """
         with _deposed_if_fenced():
             await self.appender.flush()
@@ -169,7 +169,7 @@ class Recorder:
     async def publish_to_users(self) -> None:
         """Publish entries to users, until cancelled.
 
-        This is separate so that services do not wait for the connections of users.
+        Publishing to users is a task of its own, so that services do not wait for the connections of users.
         """
         while True:
             while self._to_tell:
@@ -179,7 +179,7 @@ class Recorder:
             await self._tell_wanted.wait()
 
     async def tell_position(self) -> None:
-        """Publish the end of the log, with no events."""
+        """Publish the sequence of the last entry, without events, so that readers notice entries that they missed."""
         await self._send(Published(self._tree, self._term, self._sequence, self._sequence, announced=self._announced))
 
     def figures(self) -> list[Figure]:
@@ -219,8 +219,7 @@ class Recorder:
         self._sequence = sequence
         self._durable_count += len(events)
         self._durable_bytes += sum(map(len, encoded))
-        # Publishing is the first step after the entry is durable: the start of a job waits for it, and nothing else is as
-        # urgent.
+        # Publishing comes first once the entry is durable, because the start of a job waits for the published entry.
         self._to_publish.append(Published(self._tree, self._term, sequence, sequence - 1, events, self._announced))
         self._publish_wanted.set()
         self._on_durable(events, sequence)
@@ -234,7 +233,7 @@ class Recorder:
         try:
             await bus.publish(subject, encode(message))
         except (BusError, MessageTooLarge) as error:
-            # A reader notices at the next position that it misses an entry. A service reads the entry from the stream.
+            # The next published message lets readers notice that they missed this entry. Services then read it from the stream.
             logger().info("events not published", subject=subject, sequence=sequence, error=str(error))
 
 

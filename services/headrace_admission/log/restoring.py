@@ -1,4 +1,4 @@
-"""Reading the log to its end: a checkpoint, and the entries behind it.
+"""Reads the log to its end: first the checkpoint, then the entries after it.
 
 A standby reads the log again and again, so that few entries are left to read when it becomes the leader. The new leader then appends an
 entry of its own term. From this entry on, appends of earlier terms are refused.
@@ -44,7 +44,7 @@ async def highest_recorded_term(bus: Bus) -> int:
 
 
 class LogFollower:
-    """Brings an engine to the end of the log. It reads only the log itself, because published messages may be forged."""
+    """Applies the log to an engine, up to the end of the log. Published messages are not used, because they may be forged."""
 
     def __init__(self, bus: Bus, engine: AdmissionEngine, clock: Clock) -> None:
         self._bus = bus
@@ -89,17 +89,18 @@ class LogFollower:
                 await self._read_on(log)
                 await self._drop_consumption()
             except (BusError, BadMessage, *UNREADABLE) as error:
-                # Pages may be removed while they are read, when the leader has written newer ones.
+                # This may happen in normal operation: when the leader has written a newer checkpoint, it removes pages that this
+                # process is reading.
                 logger().info("log not followed", sequence=self.sequence, error=str(error))
             await anyio.sleep(_FOLLOW_PERIOD_S)
 
     async def finish(
         self, log: Log, checkpoints: CheckpointStore, *, term: int, writer: str, acknowledged: int = 0
     ) -> int:
-        """Read to the end, announce the term, and return the sequence of the entry that announces it.
+        """Read the log to its end, announce the term, and return the sequence of the entry that announces the term.
 
-        `acknowledged` is the last entry that an earlier leader is known to have acknowledged. If the log ends before it,
-        entries are lost; the loss is logged and reported as trouble. Raises `Deposed` if entries are missing that the
+        `acknowledged` is the last entry that an earlier leader is known to have acknowledged. If the log ends before this entry,
+        acknowledged entries are lost; the loss is logged and reported as trouble. Raises `Deposed` if entries are missing that the
         checkpoint does not cover, or if entries have a higher term.
         """
         await self._claim(log, checkpoints)
@@ -115,7 +116,7 @@ class LogFollower:
         for attempt in range(_ANNOUNCE_TRIES):
             await self._read_on(log, term)
             kept = self.sequence
-            # An empty entry of this term. From here on appends of earlier terms are refused.
+            # An empty entry announces the term. Once it is in the log, appends of earlier terms are refused.
             entry = encode_batch(term, [], writer, attempt)
             try:
                 announced = await log.append(entry, expected_last=self.sequence, timeout_s=5.0)
@@ -149,7 +150,9 @@ class LogFollower:
         await checkpoints.begin_anew()
 
     async def _begin(self, log: Log, checkpoints: CheckpointStore, *, leads: bool) -> tuple[int, int]:
-        """Load the checkpoint, the first time and whenever the log has removed the next entry. Return the log's bounds.
+        """Load the checkpoint at the first call, and when the log no longer has the next entry to read.
+
+        Return the first and the last sequence of the log.
 
         If `leads` is true and the checkpoint is damaged, the process continues without it, provided that the log holds everything.
         """
@@ -176,7 +179,7 @@ class LogFollower:
     async def _drop_consumption(self) -> None:
         """Drop the facts of consumption that the leader has written to the records.
 
-        A standby writes no facts itself. Without this, they would fill its memory.
+        A standby computes facts from the log but writes none, so they would fill its memory.
         """
         consumption = self.engine.state.consumption
         if len(consumption.waiting) > _MOST_FACTS_OF_STANDBY:
@@ -186,9 +189,9 @@ class LogFollower:
         self.engine.on_restored(part, self._clock.now())
 
     async def _go_on_behind_checkpoint(self, log: Log, end: int, last_term: int) -> tuple[int, int]:
-        """Make the log continue after the checkpoint: the log has lost entries that the checkpoint covers. Return the log's bounds.
+        """Let the log continue after the checkpoint if it has lost entries that the checkpoint covers. Return the log's bounds.
 
-        Without this, new entries would get sequences that the checkpoint covers, and the next start would skip them.
+        Otherwise new entries would get sequences that the checkpoint covers, and the next process that starts would skip them.
         """
         newest = await log.last()
         term = 0 if newest is None else term_of(newest.data) or 0
@@ -223,7 +226,7 @@ class LogFollower:
                 raise Deposed(f"entry {entry.sequence} of the log has the newer term {batch.term}")
             self.engine.on_entry(batch.events, entry.sequence, batch.term, self._clock.now())
         first, _ = await log.bounds() if self.sequence < end else (0, 0)
-        # If this is false, the log has just removed the next entries, which a checkpoint covers.
+        # An entry that was removed meanwhile is no damage: a newer checkpoint covers it.
         if self.sequence < end and first <= self.sequence + 1:
             raise BusError(
                 f"entry {self.sequence + 1} of the log cannot be read: a file of the stream {subjects.STREAM} is damaged. Restore "

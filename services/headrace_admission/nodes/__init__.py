@@ -1,1 +1,1 @@
-"""Nodes: how they are enrolled, how hosts join by tokens, and how nodes are shut out."""
+"""Nodes: how nodes are enrolled, how hosts join by tokens, and how nodes are shut out."""

@@ -1,5 +1,6 @@
-"""Drains of nodes: no job starts on a drained node. A drain begins at once or at a later time, and lasts until it is undone or for a
-given time.
+"""Drains of nodes: no job starts on a drained node.
+
+A drain begins at once or at a given time, and lasts until a given time or until it is undone.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from headrace.wire.refusals import BadRequest
 
 
 def changed_record(record: NodeRecord, request: ChangeNode, by: Person, now: Moment) -> NodeRecord | BadRequest:
-    """Return the record of a node after it is drained or undrained. Draining it in the same way again changes nothing."""
+    """Return the record of a node after it is drained or undrained.
+
+    If the node is drained in the same way already, its record stays unchanged.
+    """
     if request.change is NodeChange.UNDRAIN:
         undrained = record.undrained + 1
         return msgspec.structs.replace(record, drain=None, drained=False, ends_jobs=False, undrained=undrained)
@@ -71,7 +75,7 @@ class Drains:
     def note(self, node: NodeName, drain: Drain | None, now_ms: int) -> None:
         """Note when the record of a node must change next, according to its drain. `drain` is None if the node has no drain.
 
-        The record already has all changes up to `now_ms`, a Unix time in milliseconds.
+        Only changes after `now_ms`, a Unix time in milliseconds, are noted: the record has the earlier changes already.
         """
         due_ms = None if drain is None else drain.next_change_ms(now_ms)
         if due_ms is None:

@@ -68,7 +68,7 @@ def node_record(request: Enrol, known: NodeRecord | None, now: Moment) -> NodeRe
 
 
 def _as_said(record: NodeRecord, request: Enrol) -> NodeRecord:
-    """Return the record with the facts about the host that only the agent knows."""
+    """Return the record with what the agent said about its host in the request."""
     return msgspec.structs.replace(
         record,
         machine=request.machine or record.machine,
@@ -82,7 +82,10 @@ ShutOut = Callable[[NodeRecord], Awaitable[Refusal | None]]
 
 
 class GivingUp:
-    """Asks the allocator of a node's tree to give up the node. If that allocator is gone for good, nothing runs on its nodes."""
+    """Asks the allocator of a node's tree to give up the node.
+
+    If that allocator is gone for good, the node counts as given up, because nothing runs on the allocator's nodes any more.
+    """
 
     def __init__(self, bus: Bus, clock: Clock) -> None:
         self._bus = bus
@@ -105,7 +108,7 @@ class GivingUp:
 async def enrol(nodes: KeyValue, request: Enrol, now: Moment, give_up: AskToGiveUp) -> Enrolled | Refusal:
     """Enrol a node, or find it enrolled. Raises `BusError`.
 
-    The name of a node passes to another machine or tree only after the allocator of its tree has given the node up.
+    Another machine or another tree may use the name of a node only after the allocator of the node's present tree has given the node up.
     """
     while True:
         entry = await nodes.get(request.node)
@@ -136,7 +139,7 @@ async def change_node(
 ) -> ChangedNode | Refusal:
     """Drain, undrain, shut out or remove a node for an administrator. Raises `BusError`.
 
-    A node is removed only after its allocator has given it up and its key was revoked: otherwise it would enrol itself again.
+    Before a node is removed, its allocator must give it up, and its key is revoked. With a valid key, its agent would enrol the node again.
     """
     if not by.administrator:
         return not_allowed(by, f"change node {request.node}")

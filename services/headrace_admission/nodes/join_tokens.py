@@ -1,4 +1,4 @@
-"""The bucket of public keys: tokens, each of which lets one host join, tokens of persons, revoked keys, and keys that are held out."""
+"""The bucket of public keys: tokens of hosts that may join, tokens of persons, revoked keys, and keys that are held out."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from headrace.wire.refusals import Exists, NotFound, WrongState
 
 #: Milliseconds for which a token is kept after its expiry, so that an expired token can be distinguished from an unknown token.
 _TOKEN_KEPT_MS: Final = 86_400_000
-#: Upper bound in seconds to which pauses grow, the factor from one pause to the next, and the seconds after a pause within which a
-#: flood makes the next pause longer.
+#: How pauses grow: their upper bound in seconds, the factor from one pause to the next, and the number of seconds after a pause for
+#: which it is remembered. After a flood in this time, the next pause is longer.
 _LONGEST_PAUSE_S: Final = 3_600
 _PAUSES_GROW: Final = 4
 _REMEMBERED_S: Final = 3_600
 
 
 class Token(msgspec.Struct, frozen=True, tag="token"):
-    """A token, as JSON in the bucket under its public key."""
+    """A token with which one host can join, as JSON in the bucket under the public key of the token."""
 
     node: NodeName
     tree: TreeName
@@ -36,7 +36,7 @@ class Token(msgspec.Struct, frozen=True, tag="token"):
 
 
 class PersonToken(msgspec.Struct, frozen=True, tag="person"):
-    """A token of a person, as JSON in the bucket under its public key."""
+    """A token of a person, as JSON in the bucket under the public key of the token."""
 
     user: UserName
     name: str
@@ -48,7 +48,7 @@ class PersonToken(msgspec.Struct, frozen=True, tag="person"):
 
     @property
     def revoked(self) -> RevokedKey:
-        """The record that replaces the token when it is revoked. It lasts until the token would have expired."""
+        """The record that replaces the token when the token is revoked. The record is kept until the token would have expired."""
         return RevokedKey(NodeName(""), self.expires_at_ms // 1000 + 1, self.user)
 
 
@@ -65,7 +65,10 @@ class RevokedKey(msgspec.Struct, frozen=True, tag="revoked"):
 
 
 class HeldOutKey(msgspec.Struct, frozen=True, tag="held_out"):
-    """A key that is revoked for a pause, as JSON in the bucket under that key. A join token under the key is lost."""
+    """A key that is revoked for a pause, as JSON in the bucket under that key.
+
+    If the key belonged to a host's token, this record has replaced the token for good.
+    """
 
     #: Kind and name of the holder, such as `user anna`.
     party: str
@@ -79,7 +82,7 @@ Record = Token | PersonToken | RevokedKey | HeldOutKey
 
 
 def next_pause(known: Record | None, party: str, why: str, *, first_s: int, now_s: int) -> HeldOutKey:
-    """Return the record of a pause that begins now: longer than the pause before, if that was not long ago."""
+    """Return the record of a pause that begins now. If the key's previous pause ended only recently, the new pause is longer than it."""
     pause_s = first_s
     if isinstance(known, HeldOutKey) and now_s <= known.until_s + _REMEMBERED_S:
         pause_s = max(first_s, min(_LONGEST_PAUSE_S, _PAUSES_GROW * known.pause_s))
@@ -140,7 +143,10 @@ class Keys:
         await self._bucket.update(key, msgspec.json.encode(token), 0)
 
     async def hold_out(self, key: str, record: HeldOutKey) -> None:
-        """Record that a key is held out, unless it is revoked. The token of a person is revoked for good instead."""
+        """Record that a key is held out, unless it is revoked already.
+
+        If the key is that of a person's token, the token is revoked for good instead.
+        """
         while True:
             entry = await self._bucket.get(key)
             match _read(entry):
@@ -164,8 +170,8 @@ class Keys:
 def revoked_in(records: Mapping[str, Record], gone: Mapping[str, int]) -> dict[str, int]:
     """Return the revoked keys and the keys that are held out, each with the Unix time in seconds up to which it is revoked.
 
-    `gone` are the keys that the server revokes: with the key of a person's credential go the tokens that were made with it. They stay
-    while the person is only held out.
+    `gone` are the keys that the server has revoked already. If the key of a person's credential is among them, the tokens that were
+    made with this credential are revoked too, but not if the credential is only held out for a pause.
     """
     found = {}
     for key, record in records.items():

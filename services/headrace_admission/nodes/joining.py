@@ -40,7 +40,7 @@ class Joining:
         self._revocations = revocations
         self._authority = authority
         self._settings = settings
-        #: Serializes key changes: if two keys are claimed for one node, the second request sees the first key.
+        #: Held during a change of a node's key, so that of two requests for one node the second sees the key of the first.
         self._binding = anyio.Lock()
 
     async def make_token(self, request: MakeToken, by: Person, now: Moment) -> TokenMade | Refusal:
@@ -70,8 +70,8 @@ class Joining:
         except BadInput as error:
             return BadRequest.of(error)
         if not is_proven:
-            # Without the proof, a host could name the key of another party. If this node were then shut out, the key of the other party
-            # would be revoked.
+            # Without the proof, a host could name the key of another party. If the host's node were then shut out, the key of the
+            # other party would be revoked.
             return BadRequest(
                 "proof", key, "a signature by this key, as `headrace agent join` of this release makes it"
             )

@@ -22,18 +22,20 @@ from headrace.wire.access_tokens import (
     MOST_TOKENS,
     AccessToken,
     CreateToken,
+    EndToken,
     RevokeToken,
     TokenCreated,
     TokenList,
     TokenRevoked,
+    end_proof_of,
     proof_of,
 )
 from headrace.wire.refusals import BadRequest, Exists, NotFound, Refusal, WrongState
 from headrace_admission.nodes.join_tokens import Keys, PersonToken, Record, RevokedKey
 from headrace_admission.nodes.revocation import Revocations
 
-#: Upper bound of the tokens of a person, with those that were revoked before their end, and of all persons. The server's list has each
-#: revoked key until its token would have ended, and must fit into a message.
+#: Upper bounds of the tokens of one person, and of the tokens of all persons. Revoked tokens count until they would have ended,
+#: because until then the server's list of revoked keys contains their keys, and the list must fit into a message.
 _MOST_KEYS: Final = 2 * MOST_TOKENS
 _MOST_KEYS_OF_ALL: Final = 5_000
 
@@ -45,11 +47,14 @@ class PersonTokens:
         self._keys = keys
         self._revocations = revocations
         self._authority = authority
-        #: Serializes new tokens, so that each sees the number of those before it.
+        #: Held while a token is made, so that the number of existing tokens is right.
         self._making = anyio.Lock()
 
     async def create(self, request: CreateToken, user: UserName, now: Moment) -> TokenCreated | Refusal:
-        """Sign a credential for the key of a token, which ends with the credential that the person has now."""
+        """Sign a credential for the key of a new token.
+
+        The token is revoked together with the credential with which the person asks for it.
+        """
         proof, now_s = proof_of(user, request.key), now.wall_ms // 1000
         try:
             key, own = user_key(request.key), self._authority.own_key(request.jwt, user, now_s)
@@ -73,7 +78,8 @@ class PersonTokens:
                 refusal = _too_many(records, user) or await self._stored(key, wanted)
                 if refusal is not None:
                     return refusal
-        party = Party(kind=PartyKind.PERSON, name=user, reach=Reach.READ if wanted.read_only else Reach.CHANGE)
+        reach, groups = Reach.READ if wanted.read_only else Reach.CHANGE, self._authority.groups_in(request.jwt, user)
+        party = Party(kind=PartyKind.PERSON, name=user, reach=reach, groups=groups)
         lifetime_s = max(0, wanted.expires_at_ms // 1000 - now_s)
         word = self._authority.user_word(key, f"{PERSON_LOGIN}{user}", party, now_s=now_s, lifetime_s=lifetime_s)
         logger().info("token of a person made", user=user, key=key, read_only=wanted.read_only)
@@ -86,7 +92,7 @@ class PersonTokens:
         return TokenList(sorted(live, key=lambda token: (token.created_at_ms, token.key)))
 
     async def revoke(self, request: RevokeToken, user: UserName) -> TokenRevoked | Refusal:
-        """Revoke a token of a person. When this returns, the server has closed its connections."""
+        """Revoke a token of a person. When this returns, the server has closed the connections that used the token."""
         tokens = await self._of(user)
         named = [key for key, token in tokens.items() if request.token in (key, token.name)]
         if not named:
@@ -100,6 +106,20 @@ class PersonTokens:
         (key,) = named
         await self._revocations.revoke_token(key, tokens[key])
         return TokenRevoked(_seen(key, tokens[key]))
+
+    async def end(self, request: EndToken, user: UserName) -> TokenRevoked | Refusal:
+        """Revoke a token for the holder of its key. When this returns, the server has closed its connections."""
+        try:
+            is_proven = is_signed(end_proof_of(user, request.key), request.proof, user_key(request.key))
+        except BadInput as error:
+            return BadRequest(error.place, str(error.value), error.expected)
+        if not is_proven:
+            return BadRequest("proof", request.key, "a signature by this key")
+        token = (await self._of(user)).get(request.key)
+        if token is None:
+            return NotFound("token", request.key, [])
+        await self._revocations.revoke_token(request.key, token)
+        return TokenRevoked(_seen(request.key, token))
 
     async def _of(self, user: UserName) -> dict[str, PersonToken]:
         records = await self._keys.records()

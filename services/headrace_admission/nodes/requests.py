@@ -9,9 +9,7 @@ from typing import Final
 import anyio
 import msgspec
 
-from headrace.access.account_authority import AccountAuthority, read_account_authority
 from headrace.bus import BusError, NoResponders, NotConnected
-from headrace.bus.credential_files import read_secret
 from headrace.ids import UserName
 from headrace.obs.logging import logger
 from headrace.pools.rights import Person
@@ -20,7 +18,7 @@ from headrace.runtime.copied_bucket import CopiedBucket
 from headrace.runtime.endpoints import Caller, CallerKind
 from headrace.runtime.service import Runtime
 from headrace.wire import subjects
-from headrace.wire.access_tokens import CreateToken, ListTokens, RevokeToken
+from headrace.wire.access_tokens import CreateToken, EndToken, ListTokens, RevokeToken
 from headrace.wire.joining import Join, MakeToken, Renew
 from headrace.wire.nodes import ChangedNode, ChangeNode, Enrol, NodeRecord
 from headrace.wire.refusals import SLOW_BUS, BadRequest, NotReady, NotRecorded, Refusal, WrongState, not_allowed
@@ -29,6 +27,7 @@ from headrace_admission.nodes.drains import Drains
 from headrace_admission.nodes.enrolment import GivingUp, change_node, enrol
 from headrace_admission.nodes.join_tokens import Keys
 from headrace_admission.nodes.joining import Joining
+from headrace_admission.nodes.keys_file import read_authority
 from headrace_admission.nodes.person_tokens import PersonTokens
 from headrace_admission.nodes.revocation import Revocations
 from headrace_admission.settings import AdmissionSettings
@@ -50,12 +49,6 @@ _NO_TOKENS: Final = WrongState(
 )
 
 
-def read_authority(settings: AdmissionSettings) -> AccountAuthority | None:
-    """Return the keys by which hosts join, or None if there are none. Raises `BadInput`."""
-    file = settings.authority_file
-    return read_account_authority(read_secret("authority_file", file), file) if file else None
-
-
 class NodeRequests:
     """Handlers of the requests about nodes, for one term of admission."""
 
@@ -72,7 +65,7 @@ class NodeRequests:
         self._give_up = GivingUp(runtime.bus, runtime.clock)
 
     async def open(self) -> None:
-        """Open the buckets, and send the server the revoked keys. Raises `BusError`, `BadInput`."""
+        """Open the buckets, and send the revoked keys to the server. Raises `BusError`, `BadInput`."""
         runtime = self._runtime
         self._nodes = await self._kept(subjects.NODES_BUCKET, NodeRecord)
         self._drains = Drains(self._nodes)
@@ -105,6 +98,7 @@ class NodeRequests:
             partial(endpoints.serve, subjects.user("*", "token.create"), CreateToken, user, self._on_create_token),
             partial(endpoints.serve, subjects.user("*", "token.list"), ListTokens, user, self._on_list_tokens),
             partial(endpoints.serve, subjects.user("*", "token.revoke"), RevokeToken, user, self._on_revoke_token),
+            partial(endpoints.serve, subjects.user("*", "token.end"), EndToken, user, self._on_end_token),
         )
 
     async def _kept(self, name: str, kind: type[msgspec.Struct] | None = None) -> CopiedBucket:
@@ -160,6 +154,11 @@ class NodeRequests:
         if self._tokens is None:
             return _NO_TOKENS
         return await self._answered(self._tokens.revoke(request, UserName(caller.name)))
+
+    async def _on_end_token(self, request: EndToken, caller: Caller) -> msgspec.Struct:
+        if self._tokens is None:
+            return _NO_TOKENS
+        return await self._answered(self._tokens.end(request, UserName(caller.name)))
 
     async def _on_change(self, request: ChangeNode, caller: Caller) -> msgspec.Struct:
         by = await self._person(caller.name)

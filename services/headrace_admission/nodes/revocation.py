@@ -1,5 +1,6 @@
-"""Revoked keys of nodes and of tokens, and keys that are held out for a pause. They are stored in the bucket of keys, and the server
-closes their connections.
+"""Revokes keys of nodes and of tokens, and holds keys out for a pause.
+
+These keys are stored in the bucket of keys and sent to the server, which closes the connections that use them.
 """
 
 from __future__ import annotations
@@ -40,10 +41,12 @@ _REVOKED_S: Final = 367 * 86_400
 
 
 class Revocations:
-    """Sends the revoked keys to the server. It only adds to the server's revocations, and leaves out those whose time has passed.
+    """Sends the revoked keys to the server, in the JWT of the account.
 
-    A server compares the time of a revocation with the time at which a JWT was signed. So a key whose pause is over is let in when the
-    server has an account JWT without the key.
+    Revocations that the server has already stay in the JWT until their time has passed.
+
+    The server compares the time of a revocation with the time at which a JWT was signed, not with its clock. So a key whose pause is
+    over is let in only when the server gets an account JWT without the key.
     """
 
     def __init__(
@@ -54,13 +57,15 @@ class Revocations:
         self._settings = settings
         self._clock = clock
         self._authority = authority
-        #: Serializes updates: each reads the server's revocations and writes them before the next update reads.
+        #: Held during an update of the server's revocations, so that no update overwrites another.
         self._telling = anyio.Lock()
         #: Why the server does not have all revoked keys; empty: it has them.
         self._not_sent = ""
+        #: Keys that sign the JWTs of the account's users, according to the server; empty before the first answer.
+        self.signers: frozenset[str] = frozenset()
         #: The records of the bucket when they were last read.
         self._records: dict[str, Record] = {}
-        #: Pauses that this process has begun and that last, whether they were recorded or not.
+        #: Pauses that this process has begun and that are not over, whether they were recorded or not.
         self._pauses: dict[str, HeldOutKey] = {}
         #: Unix time in seconds at which the first of the present pauses ends.
         self._next_end_s = math.inf
@@ -79,9 +84,10 @@ class Revocations:
         await self.send()
 
     async def hold_out(self, system: Bus, key: str, party: str, why: str) -> HeldOutKey | None:
-        """End the connections of a key, and let it in again after a pause. Return None if it is not let in anyway. Raises `BusError`.
+        """End the connections of a key, and let the key in again after a pause.
 
-        `system` is a connection of the server's system account: in a flood it can take minutes to open one.
+        Return None if the key is revoked or held out already. Raises `BusError`. `system` is an open connection of the server's
+        system account, because opening one can take minutes during a flood.
         """
         now_s = self._now_s()
         known = self._known().get(key)
@@ -89,8 +95,8 @@ class Revocations:
             await self._push(system)
             return None
         record = next_pause(known, party, why, first_s=self._settings.flood_pause_ms // 1000, now_s=now_s)
-        # The server is told first, since in a flood the bucket answers late. The pause also ends if it was not recorded: each update
-        # leaves out revocations whose time has passed.
+        # The pause is sent to the server before it is recorded, since in a flood the bucket answers late. A pause that is not
+        # recorded ends all the same: each update leaves out revocations whose time has passed.
         self._pauses[key] = record
         await self._push(system)
         try:
@@ -100,7 +106,7 @@ class Revocations:
         return record
 
     def trouble(self) -> str:
-        """Return why the server does not have all revoked keys, and who is held out."""
+        """Return a text that says why the server does not have all revoked keys, and which parties are held out; empty: no trouble."""
         now_s = self._now_s()
         told = [
             f"{each.party} is held out until {datetime.fromtimestamp(each.until_s, UTC):%Y-%m-%d %H:%M:%S} UTC: {each.why}"
@@ -130,7 +136,9 @@ class Revocations:
             records = self._known()
 
             def next_jwt(known: str) -> str | None:
-                revoked = revoked_in(records, jwt.revoked_by(jwt.claims_of(known)))
+                claims = jwt.claims_of(known)
+                self.signers = jwt.signers_of(claims)
+                revoked = revoked_in(records, jwt.revoked_by(claims))
                 lasting = {key: until_s for key, until_s in revoked.items() if now_s <= until_s}
                 return self._authority.account_jwt(known, lasting, now_s)
 

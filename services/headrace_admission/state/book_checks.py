@@ -1,4 +1,4 @@
-"""The invariants of a tree's book, for one pool or one operation at a time, so that no check takes long.
+"""Checks of the invariants of a tree's book. One check covers one pool or one operation, so that no check takes long.
 
 Each check returns a description of each broken invariant.
 """
@@ -11,7 +11,7 @@ from headrace_admission.state.tree_book import TreeBook
 
 
 def pools_to_check(book: TreeBook) -> set[PoolName]:
-    """Return the root, all configured and ephemeral pools, and the pools that operations name."""
+    """Return the root, all configured and ephemeral pools, and the pools in which operations are."""
     return {ROOT_POOL, *book.rules.pools, *book.ephemeral.by_name, *book.in_pool, *book.queues}
 
 

@@ -1,4 +1,4 @@
-"""Operations counted by pool, where each pool includes all pools below it.
+"""Numbers of operations of each pool. The operations of all pools below a pool count for the pool too.
 
 The sums are kept up to date as operations come and go, so reading a count costs nothing. They are recomputed when the tree
 changes.
@@ -33,7 +33,8 @@ class CountsOfTree:
     """The counts of all pools of a tree."""
 
     def __init__(self) -> None:
-        #: Operations and slots of each pool alone. The bool is True for vanilla operations: only they can be lightweight.
+        #: Numbers of operations and of slots of each pool, without the pools below it. The bool in the key is True for vanilla
+        #: operations, which are counted separately because only they can be lightweight.
         self._own: dict[tuple[PoolName, bool], list[int]] = {}
         self._sums: dict[PoolName, Counts] = {}
 
@@ -60,7 +61,7 @@ class CountsOfTree:
     ) -> None:
         """Recompute the sums after the tree changed.
 
-        `is_lightweight` is called with a pool and whether an operation is vanilla.
+        `is_lightweight` says whether operations of a pool are lightweight; its second argument is True for vanilla operations.
         """
         self._sums = {}
         for (pool, vanilla), (total, slots) in self._own.items():

@@ -26,7 +26,7 @@ class EphemeralPools:
         self.by_name: dict[PoolName, EphemeralPool] = {}
         #: Names of the ephemeral pools directly below each pool.
         self.below: dict[PoolName, set[PoolName]] = {}
-        #: Names of the pools that count against each user's limit.
+        #: By user, the names of the pools that count against the user's limit.
         self.of_user: dict[str, set[PoolName]] = {}
 
     def put(self, pool: EphemeralPool) -> None:

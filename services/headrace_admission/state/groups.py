@@ -1,4 +1,4 @@
-"""The groups of people: those in the bucket and those of the host, in one book. Pure."""
+"""The groups of people, in one book: the groups in the bucket, and the groups that the host knows. Pure."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from headrace.ids import GroupName
 from headrace.wire.groups import Group, GroupOfPerson, GroupSource
 
 
-def groups_of(own: Mapping[GroupName, int], of_host: Sequence[GroupName]) -> tuple[GroupOfPerson, ...]:
+def groups_of(
+    own: Mapping[GroupName, int], of_host: Sequence[GroupName], of_login: Sequence[GroupName] = ()
+) -> tuple[GroupOfPerson, ...]:
     """Return the groups of a person, the primary group first.
 
     `own` has the groups in the bucket, each with the time at which the person was added. `of_host` has the groups of the host, the person's
-    primary group there first. The groups of the host come first in the result. The other groups follow, in the order in which the person
-    was added to them.
+    primary group there first. The groups of the host come first in the result, then those of `of_login`, the groups in the credentials with
+    which the person is connected. The other groups follow, in the order in which the person was added to them.
     """
     from_bucket = sorted(own, key=lambda name: (own[name], name))
     sources = dict.fromkeys(of_host, GroupSource.HOST)
-    sources.update((name, GroupSource.HEADRACE) for name in from_bucket if name not in sources)
+    for source, names in ((GroupSource.LOGIN, of_login), (GroupSource.HEADRACE, from_bucket)):
+        sources.update((name, source) for name in names if name not in sources)
     return tuple(GroupOfPerson(name, source) for name, source in sources.items())
 
 
@@ -33,10 +36,11 @@ class GroupBook:
         #: Groups in the bucket by member, each with the time at which the member was added.
         self._own: defaultdict[str, dict[GroupName, int]] = defaultdict(dict)
         self._of_host: dict[str, tuple[GroupName, ...]] = {}
+        self._of_login: dict[str, tuple[GroupName, ...]] = {}
 
     def of(self, user: str) -> tuple[GroupOfPerson, ...]:
         """Return the groups of a person, the primary group first."""
-        return groups_of(self._own.get(user, {}), self._of_host.get(user, ()))
+        return groups_of(self._own.get(user, {}), self._of_host.get(user, ()), self._of_login.get(user, ()))
 
     def count_of(self, user: str) -> int:
         """Return the number of groups in the bucket that the person is in."""
@@ -60,6 +64,13 @@ class GroupBook:
             self._of_host.pop(user, None)
         else:
             self._of_host[user] = tuple(groups)
+
+    def take_of_login(self, user: str, groups: Sequence[GroupName] | None) -> None:
+        """Take the groups in the credentials with which a person is connected; None: forget them."""
+        if groups:
+            self._of_login[user] = tuple(groups)
+        else:
+            self._of_login.pop(user, None)
 
     def check(self) -> Iterator[str]:
         """Yield what is wrong in the index of members."""

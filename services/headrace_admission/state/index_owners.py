@@ -1,11 +1,12 @@
-"""The owner of each job index, for operations of several trees and for operations whose jobs follow those of another operation.
+"""The owner of each job index: the tree that has leased the index.
 
-If an operation has several trees, none of its jobs is assigned in two trees. If a job follows another job, it is assigned only after the
-other job has completed.
+Only two kinds of operations have owners: operations in several trees, and operations whose jobs follow the jobs of another operation.
+The owners ensure that no job is assigned in two trees, and that a job that follows another job is assigned only after the followed
+job has completed.
 
-A tree leases indexes that no tree holds. It keeps an index until the attempt ends or the tree releases the index. A job that is retried may
-be leased by any tree. One byte for each index names its owner, so an index has at most one owner. Invariants (`check`): finished jobs have
-no owner.
+A tree leases indexes that no tree holds. The tree keeps an index until the attempt of the job ends or the tree releases the index. If
+the job is retried, any tree may lease the index. One byte for each index names its owner, so an index has at most one owner.
+Invariants (`check`): finished jobs have no owner.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from headrace.ids import TreeName
 from headrace.wire.log import IndexRun
 
 _NOBODY: Final = 0
-#: Value in place of an owner: the job waits for the job with the same index of another operation.
+#: Value in place of an owner: the job waits for the job with the same index in another operation.
 _AWAITS: Final = 253
-#: Table for `bytes.translate`: makes the first owner of an index from the digit of the job that its job follows. 1 (the followed job has
-#: completed) becomes free, 0 becomes waiting.
+#: Table for `bytes.translate`, which turns one digit for each followed job into the first value for the job that follows it: 1 (the
+#: followed job has completed) into free, 0 into waiting.
 _OWNER_OF_DIGIT: Final = bytes(_NOBODY if digit == ord("1") else _AWAITS for digit in range(256))
 #: Value in place of an owner: the job is completed, or failed for good.
 _OVER: Final = 255
@@ -44,14 +45,14 @@ class IndexOwners:
     """The owners of one operation's indexes."""
 
     def __init__(self, job_count: int, completed: bytes | None = None) -> None:
-        """Begin without an owner of any index.
+        """Begin with no owner for any index.
 
-        `completed` is given if the jobs wait for jobs of another operation: it has one bit for each of those jobs, lowest index first in
-        each byte, which says whether the job has completed.
+        `completed` is given if the jobs follow jobs of another operation. It has one bit for each job of the other operation, lowest
+        index first in each byte: 1 if that job has completed.
         """
         self._job_count = job_count
-        #: For each index that was ever leased, or for all indexes if jobs wait for other jobs: the number of its tree, counted from 1, or
-        #: `_NOBODY`, `_AWAITS` or `_OVER`.
+        #: For each index that was ever leased: the number of the tree that holds it, counted from 1, or `_NOBODY`, `_AWAITS` or
+        #: `_OVER`. If jobs follow other jobs, all indexes are here.
         self._owners = (
             bytearray() if completed is None else bytearray(_digits(completed, job_count).translate(_OWNER_OF_DIGIT))
         )
@@ -120,13 +121,13 @@ class IndexOwners:
         self.changes += 1
 
     def end(self, index: int, *, runs_again: bool) -> None:
-        """Record that an attempt of the job ended. If it is retried, the first tree that leases the index runs it."""
+        """Record that an attempt of the job ended. If the job is retried, the first tree that leases the index runs it."""
         had_owner = self._owners[index] != _NOBODY
         self._owners[index] = _NOBODY if runs_again else _OVER
         self.free += runs_again - (not had_owner)
 
     def count(self, tree: TreeName, runs: Sequence[IndexRun] = ()) -> int:
-        """Return the number of indexes that a tree holds, among these runs or among all."""
+        """Return the number of indexes in `runs` that a tree holds; if `runs` is empty, of all indexes."""
         number = self._number(tree)
         return sum(self._owners.count(number, run.first, run.below) for run in runs or [IndexRun(0, self._job_count)])
 
@@ -181,7 +182,7 @@ class IndexOwners:
         return self._trees.index(tree) + 1 if tree in self._trees else _OVER - 1
 
     def _replace(self, run: IndexRun, owner: int, by: int) -> int:
-        """Replace an owner by another owner within a run of indexes. Return the number of replaced indexes."""
+        """Within a run of indexes, replace the owner `owner` by the owner `by`. Return the number of indexes that changed."""
         piece = self._owners[run.first : run.below]
         self._owners[run.first : run.below] = piece.replace(bytes([owner]), bytes([by]))
         return piece.count(owner)

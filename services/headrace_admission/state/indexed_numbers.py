@@ -1,4 +1,4 @@
-"""Numbers of jobs by index, such as attempts, of which most are 0.
+"""One number for each job by index, such as its newest attempt. Most of these numbers are 0.
 
 Numbers are stored as one byte each, in pages; only numbers of 255 or more are stored singly. A checkpoint copies whole pages,
 so copying a hundred thousand numbers takes no longer than copying a few.
@@ -35,7 +35,7 @@ class IndexedNumbers:
 
     @property
     def pages(self) -> dict[int, bytes]:
-        """Return a copy of the stored pages, by their position."""
+        """Return a copy of the stored pages, by page number."""
         return {number: bytes(page) for number, page in self._pages.items()}
 
     def __getitem__(self, index: int) -> int:

@@ -43,7 +43,7 @@ class JobResults:
             self.size_bytes += jobs * _BYTES_OF_A_JOB
 
     def record(self, index: int, code: int, node: int, *, is_over: bool) -> None:
-        """Record the end of an attempt. `is_over`: no other attempt of the job follows."""
+        """Record the end of an attempt. `is_over` is True if no other attempt of the job follows."""
         number, job = divmod(index, _JOBS_OF_A_PAGE)
         page, at = self.pages[number], job * _BYTES_OF_A_JOB
         assert page.left, "a job ended in a page whose jobs are all over"
@@ -68,7 +68,7 @@ class JobResults:
     def read(self, first: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield code and node of each job from `first` up to `end`, as far as there are pages.
 
-        Both are 0 before a job's first end.
+        Both are 0 for a job of which no attempt has ended.
         """
         for number in range(first // _JOBS_OF_A_PAGE, len(self.pages)):
             page, begin = self.pages[number], number * _JOBS_OF_A_PAGE

@@ -50,7 +50,7 @@ _CODE_RESULT: Final = {code: result for result, code in _RESULT_CODE.items()}
 
 
 class Verdict(enum.Enum):
-    """The meaning of a reported end to the ledger."""
+    """What a reported end of a job means for the ledger."""
 
     #: The end must be recorded.
     NEW = "new"
@@ -66,42 +66,43 @@ class LedgerRecord(msgspec.Struct, frozen=True, array_like=True):
     block: int
     block_term: int
     done: bytes
-    #: Attempts too large for `attempt_pages`; older records have all attempts here. The fields of exit codes are divided in the same way.
+    #: Attempts too large for a page in `attempt_pages`; older records have all attempts here. Exit codes are divided between two
+    #: fields in the same way.
     attempts: dict[int, int]
-    #: Results of jobs in older records, which have no pages.
+    #: Results of jobs; only in older records, which have no pages.
     results: bytes
-    #: Nodes of jobs in older records, which have no pages.
+    #: Nodes of jobs; only in older records, which have no pages.
     nodes: bytes
     node_names: list[str]
     exit_codes: dict[int, int]
     counts: dict[JobResult, int]
     failures: list[JobEnd]
-    #: Indexes of the jobs that are not retried, in older records, which have no pages.
+    #: Indexes of the jobs that are not retried; only in older records, which have no pages.
     not_retried: list[int] = []
     #: Results and nodes of jobs, in pages. Missing in older records, like all fields that follow.
     pages: list[ResultPage] = []
-    #: Present for operations of several trees only.
+    #: The owners of the indexes; None for an operation in one tree whose jobs follow no other jobs.
     owners: OwnersRecord | None = None
     not_retried_bits: bytes = b""
     attempt_pages: dict[int, bytes] = {}
     exit_code_pages: dict[int, bytes] = {}
-    #: Number of failed attempts of each job, if it is too large for `failed_run_pages`.
+    #: Number of failed attempts of each job for which the number is too large for a page in `failed_run_pages`.
     failed_runs: dict[int, int] = {}
     #: Number of failed attempts of each job, in pages of `IndexedNumbers`.
     failed_run_pages: dict[int, bytes] = {}
-    #: Unix time in milliseconds at which each failed job is retried.
+    #: By index of a failed job that waits for its retry: Unix time in milliseconds of the retry.
     pausing: dict[int, int] = {}
-    #: Number of failures whose job was never started. Older records have None; there, only the kept failures show whether their job was
-    #: started.
+    #: Number of failed attempts whose command could not be started. None in older records: then only the attempts in `failures` can
+    #: be counted.
     not_started: int | None = None
     given_up: int = 0
     used: dict[JobResult, RunUsage] = {}
-    #: Jobs whose newest ended attempt ran out of memory.
+    #: 1 for each job whose newest ended attempt ran out of memory, in pages of `IndexedNumbers`.
     out_of_memory_pages: dict[int, bytes] = {}
     #: Number of all attempts that ran out of memory.
     out_of_memory_runs: int = 0
     task_ends: dict[int, TaskEnds] = {}
-    #: Number of times that the memory of each job was raised.
+    #: Number of times that the memory of each job was raised, in pages of `IndexedNumbers`.
     memory_step_pages: dict[int, bytes] = {}
 
 
@@ -110,14 +111,14 @@ class Ledger:
 
     def __init__(self, job_count: int, owners: IndexOwners | None = None) -> None:
         self.job_count = job_count
-        #: The tree that holds each index; None for an operation of one tree.
+        #: The tree that holds each index; None for an operation in one tree whose jobs follow no other jobs.
         self.owners = owners
-        #: Indexes below this number may be leased.
+        #: One more than the highest index that was ever leased.
         self.block = 0
         #: Highest term of an allocator that leased any index.
         self.block_term = 0
         self.done_count = 0
-        #: Newest attempt of each index that is past its first attempt.
+        #: Number of the newest attempt of each job that has got more than one attempt.
         self.attempts = IndexedNumbers()
         #: Number of attempts that ended with each result.
         self.counts: dict[JobResult, int] = dict.fromkeys(JobResult, 0)
@@ -131,15 +132,15 @@ class Ledger:
         self.given_up = 0
         #: Number of failed attempts of each job.
         self.failed_runs = IndexedNumbers()
-        #: Unix time in milliseconds of the retry of each failed job that waits for its retry.
+        #: By index of a failed job that waits for its retry: Unix time in milliseconds of the retry.
         self.pausing: dict[int, int] = {}
         #: One bit for each index: 1 if the job is completed.
         self._done = bytearray()
         #: One bit for each index: 1 if the newest attempt of the index ended without success and no attempt follows it yet.
         self._not_retried = bytearray()
         self._results = JobResults(job_count)
-        #: Names of the nodes on which jobs ended. If a job ran under another account than the agent does, the entry is the name of the
-        #: node, a blank and the account.
+        #: Names of the nodes on which jobs ended. For jobs that ran under another account than that of the agent, the entry is the
+        #: name of the node, a blank and the account.
         self._node_names: list[str] = [""]
         self._node_numbers: dict[str, int] = {"": 0}
         self._exit_codes = IndexedNumbers()
@@ -174,7 +175,7 @@ class Ledger:
         return self.done_count + self.given_up == self.job_count
 
     def nodes_without_start(self) -> list[str]:
-        """Return the nodes of the kept failures if no ended attempt could be started; else an empty list."""
+        """If none of the attempts that ended could be started, return the nodes in the kept failures; else an empty list."""
         if self._not_started < sum(self.counts.values()):
             return []
         return sorted({end.node for end in self.failures})
@@ -199,27 +200,27 @@ class Ledger:
 
     @property
     def next_retry_at_ms(self) -> int:
-        """Return the Unix time in milliseconds of the first retry of a failed job, or 0 if none waits."""
+        """Return the Unix time in milliseconds of the earliest retry of a failed job, or 0 if no job waits for its retry."""
         return min(self.pausing.values(), default=0)
 
     def due_retries(self, now_ms: int, longest_ms: int, last_step: int) -> list[Retry]:
         """Return the next attempts of failed jobs whose waiting time is over.
 
-        Times of retries are wall-clock times, so that they outlive the process. A retry that is further ahead than
-        `longest_ms`, the longest back-off of the operation, is due too: the clock was set back since the time was written.
+        Times of retries are wall-clock times, so that they outlive the process. `longest_ms` is the longest back-off of the
+        operation. A retry that is further ahead than that is due too, because the clock was set back after the time was written.
         """
         due = sorted(index for index, at_ms in self.pausing.items() if not 0 < at_ms - now_ms <= longest_ms)
         return [retry_of(self, each, last_step, out_of_memory=bool(self._out_of_memory[each])) for each in due]
 
     def draw_in(self, tree: TreeName, runs: Sequence[IndexRun], below: int, term: int) -> None:
-        """Lease indexes to a tree: those in `runs` if each index has an owner, else all indexes below `below`."""
+        """Lease indexes to a tree: the indexes in `runs` if the ledger has owners, else all indexes below `below`."""
         if self.owners is not None:
             # Entries of older versions have no `runs`, because one tree held all indexes of an operation.
             self.owners.give(tree, runs or [IndexRun(self.block, below)])
         self.draw(below, term)
 
     def draw(self, below: int, term: int) -> None:
-        """Lease every index below `below`. A bound that is lower than before changes nothing."""
+        """Lease every index below `below`. If these are leased already, nothing changes."""
         below = min(below, self.job_count)
         if below > self.block:
             self.block = below
@@ -229,7 +230,7 @@ class Ledger:
         self.block_term = max(self.block_term, term)
 
     def share_out(self, tree: TreeName) -> None:
-        """Let several trees run the jobs from now on. Leased indexes belong to `tree`."""
+        """Let several trees run the jobs from now on. Indexes that are leased already belong to `tree`."""
         self.owners = IndexOwners(self.job_count)
         self.owners.give(tree, [IndexRun(0, self.block)])
         for index in range(self.block):
@@ -237,7 +238,7 @@ class Ledger:
                 self.owners.end(index, runs_again=False)
 
     def judge(self, end: JobEnd) -> Verdict:
-        """Judge a reported end by the newest attempt of its index."""
+        """Judge a reported end of an attempt by the newest attempt of the same job."""
         newest = self.attempts[end.index] or 1
         if end.index >= self.block or end.attempt > newest:
             return Verdict.NEVER_OUT
@@ -248,8 +249,8 @@ class Ledger:
     ) -> None:
         """Record a new end.
 
-        `retry` is the attempt that follows at once; `retry_at_ms` is the time at which the job is retried later. `task` is the
-        number of the job's task, if the operation has tasks.
+        `retry` is the attempt that follows at once. If the job is retried later, `retry_at_ms` is the time of the retry. `task` is
+        the number of the job's task, if the operation has tasks.
         """
         index = end.index
         if task is not None:
@@ -299,9 +300,9 @@ class Ledger:
             self.memory_steps[slot.index] = slot.memory_step
 
     def rows(self, first: int, limit: int, results: Sequence[JobResult] = ()) -> list[JobRow]:
-        """Return jobs from index `first` on, each with its newest ended attempt, or its first attempt if none has ended.
+        """Return jobs from index `first` on, each with its newest attempt that has ended, or its first attempt if no attempt has ended.
 
-        With `results`, only jobs whose newest ended attempt has one of these results.
+        With `results`, return only jobs whose newest ended attempt has one of these results.
         """
         if not results:
             return list(self._rows(first, min(first + limit, self.job_count)))
@@ -309,12 +310,13 @@ class Ledger:
         return [self._row(*each) for each in islice(found, limit)]
 
     def attempt_slots(self, first: int, most: int) -> list[Retry]:
-        """Return up to `most` indexes from `first` on that are past their first attempt, in order, each with its newest
-        attempt.
+        """Return the newest attempts of up to `most` jobs, in order of index.
+
+        Jobs before index `first`, and jobs that are at their first attempt, are left out.
         """
         found = islice(self.attempts.items(first), most)
-        # All raised memory steps are read at once; without raised memory there are none. One look-up for each of up to a million jobs would
-        # take long.
+        # All memory steps are read at once, because one look-up for each of up to a million jobs would take long. Jobs whose memory
+        # was never raised have none.
         steps = dict(self.memory_steps.items(first))
         return [Retry(index, attempt, steps.get(index, 0)) for index, attempt in found]
 
@@ -328,7 +330,7 @@ class Ledger:
             nodes=b"",
             node_names=list(self._node_names),
             exit_codes=dict(self._exit_codes.large),
-            # Releases without time limits do not know all results.
+            # Counts of 0 are left out, because releases without time limits do not know the result of jobs that timed out.
             counts={result: count for result, count in self.counts.items() if count},
             failures=list(self.failures),
             pages=JobResults(self.job_count, self._results.pages).pages,
@@ -478,6 +480,9 @@ def _bit(index: int) -> int:
 
 
 def retry_of(ledger: Ledger, index: int, last_step: int, *, out_of_memory: bool) -> Retry:
-    """Return the next attempt of a job. If its last attempt ran out of memory, its memory is raised once more, up to `last_step` times."""
+    """Return the next attempt of a job.
+
+    If its last attempt ran out of memory, its memory is raised again, at most `last_step` times in all.
+    """
     step = min(ledger.memory_steps[index] + out_of_memory, last_step)
     return Retry(index, (ledger.attempts[index] or 1) + 1, step)

@@ -22,7 +22,7 @@ from headrace_admission.state.spec_size import texts_bytes
 MOST_OPEN_SESSIONS: Final = 256
 #: Upper bound of the recorded session spans of an operation, so that one operation cannot fill the log.
 MOST_SESSIONS_RECORDED: Final = 10_000
-#: Upper bound in bytes of an open session span in memory, beyond the name of its person.
+#: Upper bound of the bytes that an open session span takes in memory, without the name of the person.
 _SESSION_BYTES: Final = 500
 
 
@@ -41,22 +41,22 @@ class _Fields(msgspec.Struct, kw_only=True):
     ephemeral_pool: bool = False
     #: Sequence of the log entry that changed the operation last; 0: not known yet.
     sequence: int = 0
-    #: Sequence of the log entry of its start; 0: not known yet, or started by an older version.
+    #: Sequence of the log entry with the start of the operation; 0: not known yet, or the operation was started by an older version.
     first_sequence: int = 0
     #: Operations of `spec.after` that have not ended yet.
     awaits: list[OperationId] = []
-    #: Why the operation can never run, if an operation that it waits for ended in another way than asked.
+    #: Why the operation can never complete: an operation that it waits for ended in another way than wanted. Empty: it can complete.
     upstream_failure: str = ""
-    #: True if `spec.after_each` has not ended yet.
+    #: True if the operation `spec.after_each` has not ended yet.
     awaits_jobs: bool = False
-    #: Unix time in milliseconds of its first running slot, by the wall clock as it is set now. 0: it had no slot yet, or its record was
-    #: written by a version without time limits.
+    #: Unix time in milliseconds at which the operation got its first running slot. It is corrected when the wall clock is set. 0: the
+    #: operation had no slot yet, or its record was written by a version without time limits.
     runs_since_ms: int = 0
     #: Reason why the operation is suspended; empty if it is not suspended, or a user suspended it.
     suspended_for: str = ""
-    #: Pools in which it was before it was moved, the newest ones, in the order of the moves.
+    #: Pools that the operation left when it was moved, in the order of the moves. Only the newest are kept.
     former_pools: list[FormerPool] = []
-    #: Session spans of people with its jobs that have begun and not ended.
+    #: Session spans of people with jobs of the operation that have begun and not ended.
     open_sessions: list[SessionNoted] = []
     #: Number of session spans whose beginning was recorded.
     sessions_recorded: int = 0
@@ -83,7 +83,8 @@ class OperationRecord(_Fields, kw_only=True):
 
     operation: OperationId
     ledger: LedgerRecord
-    #: Placement of the operation in each of its trees. None in records of old versions, which had no limits of pools.
+    #: Placement of the operation in each of its trees. None in records of old versions, in which each operation ran in one tree and
+    #: never waited.
     placements: list[TreePlacement] | None = None
 
 
@@ -92,17 +93,17 @@ class Operation(_Fields, kw_only=True, eq=False):
 
     id: OperationId
     ledger: Ledger
-    #: Its placement in each of its trees; after its end, the last placements.
+    #: Placement of the operation in each of its trees; after its end, the last placements.
     placements: dict[TreeName, TreePlacement] = {}
-    #: Bytes that its spec takes in memory.
+    #: Bytes that the spec of the operation takes in memory.
     spec_bytes: int = 0
-    #: Bytes that `OperationBytes` has added for this operation, to its total of live operations or to its total of finished operations.
+    #: Bytes with which `OperationBytes` counts this operation, among the live or among the finished operations.
     counted_bytes: int = 0
     is_counted_live: bool = True
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that its spec, its ledger, its reasons and its open sessions take in memory."""
+        """Bytes that the spec, the ledger, the reasons and the open sessions of the operation take in memory."""
         sessions_bytes = sum(_SESSION_BYTES + texts_bytes((each.user,)) for each in self.open_sessions)
         return (
             self.spec_bytes + self.ledger.size_bytes + texts_bytes((self.reason, self.suspended_for)) + sessions_bytes
@@ -127,7 +128,7 @@ class Operation(_Fields, kw_only=True, eq=False):
 
     @property
     def awaiting_jobs(self) -> int:
-        """Number of its jobs that wait for jobs of another operation. An operation that is ending has none."""
+        """Number of jobs of this operation that wait for jobs of another operation; 0 if this operation is ending or has ended."""
         owners = self.ledger.owners
         waits = self.state in (OperationState.PENDING, OperationState.RUNNING)
         return owners.awaiting if owners is not None and waits else 0
@@ -141,7 +142,7 @@ class Operation(_Fields, kw_only=True, eq=False):
         return self.is_held_back and not self.awaits and has_job
 
     def size_of_run(self, end: JobEnd) -> Resources:
-        """Return the resources that a run had: those of its job, with more memory if the memory of the job was raised."""
+        """Return the resources that a run had: the resources of its job, with more memory if the memory was raised for this run."""
         size = self.spec.size_of(end.index)
         return msgspec.structs.replace(size, memory=end.memory_bytes) if end.memory_bytes else size
 
@@ -177,7 +178,7 @@ class OperationBytes:
         self.finished = 0
 
     def count(self, operation: Operation) -> None:
-        """Count an operation with its present size, in place of its previous count."""
+        """Count an operation with its present size, instead of the size with which it was counted before."""
         self.forget(operation)
         operation.counted_bytes = operation.size_bytes
         operation.is_counted_live = not is_final(operation.state)

@@ -31,7 +31,7 @@ TRANSITIONS: Final[dict[tuple[OperationState, StateCause], OperationState]] = {
     (_S.COMPLETING, _C.RELEASED): _S.COMPLETED,
     (_S.FAILING, _C.RELEASED): _S.FAILED,
     (_S.ABORTING, _C.RELEASED): _S.ABORTED,
-    # The last jobs may complete while other jobs are being ended.
+    # All jobs may complete after a user asked to end the operation as completed.
     (_S.COMPLETING, _C.JOBS_DONE): _S.COMPLETED,
     (_S.COMPLETING, _C.ABORTED_BY_USER): _S.ABORTING,
     (_S.FAILING, _C.ABORTED_BY_USER): _S.ABORTING,

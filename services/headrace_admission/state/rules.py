@@ -49,15 +49,15 @@ class GlobalRules(msgspec.Struct, frozen=True):
     most_operation_bytes: int = 512 * 1024 * 1024
     #: Bytes that the live operations of each user may take in memory.
     most_operation_bytes_of_a_user: int = 256 * 1024 * 1024
-    #: Time for which the limits of a pool must be smaller than each job of an operation before the operation fails.
+    #: Time after which an operation fails if each of its jobs is larger than the resource limits of a pool.
     limiting_ancestor_safe_timeout_ms: int = 300_000
 
     @property
     def largest_replayed_bytes(self) -> int:
         """Bytes of live operations up to which commands are loaded from the log.
 
-        Starts are refused long before this bound. The operations in a log exceed it only if they started before there were quotas, or while
-        the quotas were far larger.
+        Starts are refused long before live operations take so many bytes. The operations in a log take more only if they started
+        before there were quotas, or while the quotas were far larger.
         """
         return max(2 * self.most_operation_bytes, _LARGEST_REPLAYED_BYTES)
 
@@ -72,7 +72,7 @@ class SubpoolRules(msgspec.Struct, frozen=True):
 
 
 class TimeLimitRules(msgspec.Struct, frozen=True):
-    """The time limits of one level, in milliseconds. None: the level has none."""
+    """The time limits of one pool or of the root, in milliseconds. None: no limit is set there."""
 
     default_ms: int | None = None
     max_ms: int | None = None
@@ -82,7 +82,7 @@ _NO_TIME_LIMITS: Final = TimeLimitRules()
 
 
 class JobSizeRules(msgspec.Struct, frozen=True):
-    """The bounds of the resources of one job at one level."""
+    """The bounds of the resources of one job, as one pool or the root sets them."""
 
     least: PartialResources = NOTHING
     most: PartialResources = NOTHING
@@ -110,7 +110,7 @@ class PoolRules(msgspec.Struct, frozen=True):
 
     @property
     def for_lightweight_operations(self) -> bool:
-        """True if vanilla operations are lightweight in this pool: the pool is fifo and allows it."""
+        """True if vanilla operations are lightweight in this pool: it is a fifo pool that allows lightweight operations."""
         return self.fifo and self.enable_lightweight_operations
 
 
@@ -126,7 +126,7 @@ class TreeRules(msgspec.Struct, frozen=True):
     #: decides.
     placement_rules: tuple[PlacementRule, ...] = tuple(parse_rule(text, "") for text in TreeOptions().placement_rules)
     default_parent_pool: PoolName = ROOT_POOL
-    #: By user or group, the pool below which the ephemeral pools of the user are made.
+    #: By user or group, the pool below which the ephemeral pools of the user, or of the group's members, are made.
     user_to_default_pool: dict[str, PoolName] = {}
     max_ephemeral_pools_per_user: int = 1
     allow_gang_operations_only_in_fifo_pools: bool = False
@@ -209,17 +209,17 @@ class HeldBack(msgspec.Struct, frozen=True):
 class Configuration:
     """The rules in force, the rules that cannot be applied yet, and the groups of people.
 
-    They are not in the log: they are read again at each start. Only `State.configure` changes the rules.
+    The log does not contain them: each process that starts reads them again. Only `State.configure` changes the rules.
     """
 
     def __init__(self, everywhere: GlobalRules, groups: GroupBook | None = None) -> None:
         self.everywhere = everywhere
         self.groups = groups or GroupBook()
-        #: Configured trees. Other trees also have books while operations live in them.
+        #: Configured trees. A tree that is not configured any more still has a book in `State.books` while operations live in it.
         self.trees: dict[TreeName, TreeRules] = {}
         self.held_back: dict[TreeName, HeldBack] = {}
 
     def person(self, user: str) -> Person:
-        """Return the user with groups, and whether the user is an administrator."""
+        """Return the person with this user name: the groups, and whether the person is an administrator."""
         groups = tuple(each.name for each in self.groups.of(user))
         return person_of(user, self.everywhere.administrators, groups)

@@ -1,7 +1,8 @@
 """Bytes that texts and specs take in memory. Pure.
 
-Texts are counted as Python stores them: an empty argument takes one byte in a message and 72 in memory, and a non-ASCII letter
-makes each letter of its text take up to four bytes. Otherwise a command of 128 KiB could take 4 MB and count as 128 KiB.
+Texts are counted as Python stores them, not as a message encodes them. An empty argument takes one byte in a message, but 72 in
+memory; and if a text has one non-ASCII letter, each letter of the text can take four bytes. So a command of 128 KiB in a message can
+take 4 MB in memory.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _TEXT_BYTES: Final = 72
 _ENTRY_BYTES: Final = 64
 #: Bytes of the options of one tree, or of one task, without their dictionary entries and texts, which are counted separately.
 _OPTIONS_BYTES: Final = 64
-#: Upper bound of the characters that remain of a program's name when a command is dropped. Lists and news show the same number of
+#: Upper bound of the characters of a program's name that remain when a command is dropped. Lists and published views show as many
 #: characters.
 _WORD_CHARACTERS: Final = 200
 

@@ -1,7 +1,7 @@
 """All operations of all trees, as the log describes them.
 
-The same events give the same state, whatever the present configuration is. A log entry that comes again changes nothing, so a
-checkpoint may be followed by entries that it covers already. Invariants (`check_operation`, `check_pool`):
+The same events give the same state, whatever the present configuration is. A log entry that is applied again changes nothing, so
+entries that a checkpoint covers may be read after the checkpoint. Invariants (`check_operation`, `check_pool`):
 
 * An operation is in `live` exactly while its state is not final.
 * An operation is pending exactly while it waits in all its trees, unless it lost a tree in which it ran.
@@ -111,7 +111,8 @@ class State:
         self.pausing: set[OperationId] = set()
         #: Live operations with a time limit for the whole operation.
         self.limited: set[OperationId] = set()
-        #: Steady time in milliseconds at which each operation with jobs larger than the limits of a pool was first seen. Not in the log.
+        #: By operation whose jobs are larger than the limits of a pool: steady time in milliseconds at which that was first seen. Not
+        #: in the log.
         self.too_large_since_ms: dict[OperationId, int] = {}
         #: Sum of all recorded moves of the wall clock, in milliseconds.
         self.clock_moved_ms = 0
@@ -119,7 +120,7 @@ class State:
         self.allocator_terms: dict[TreeName, int] = {}
         self.lost_work = LostWorkBook()
         self.consumption = ConsumptionFacts()
-        #: Called with an operation right before it changes, while a checkpoint is being written.
+        #: Function that is called with an operation right before the operation changes; None while no checkpoint is being written.
         self.before_change: Callable[[Operation], None] | None = None
         self.configuration = Configuration(everywhere or GlobalRules(), groups)
         #: Sequence of the last log entry that is part of the state.
@@ -168,7 +169,7 @@ class State:
                 self.apply(event, sequence)
 
     def confirm(self, events: Collection[Event], sequence: int) -> list[Operation]:
-        """Record which log entry holds events that were applied before. Return their operations."""
+        """Record that the log entry `sequence` holds events that were applied before. Return the operations that the events concern."""
         self.sequence = sequence
         names = dict.fromkeys(concerned(event) for event in events)
         touched = [self.operations[name] for name in names if name in self.operations]
@@ -210,8 +211,8 @@ class State:
             self._place(operation, placement)
         for operation in self.live.values():
             self.upstream.add(operation)
-        # The last entry about a finished operation is its end. So this is the order in which the operations ended, and the one that ended
-        # first is forgotten first.
+        # The last log entry about a finished operation is its end, so this is the order in which the operations ended. The operation
+        # that ended first is forgotten first.
         self.finished.update((each.id, None) for each in sorted(finished, key=lambda each: each.sequence))
         self._forget_finished()
 
@@ -233,11 +234,11 @@ class State:
 
     @property
     def waiting(self) -> int:
-        """Return the number of positions in all queues of all trees."""
+        """Return the sum of the lengths of all queues of all trees."""
         return sum(len(queue) for book in self.books.values() for queue in book.queues.values())
 
     def owning_trees(self) -> list[TreeName]:
-        """Return the trees that hold job indexes of live operations of several trees."""
+        """Return the trees that hold job indexes of live operations with several trees."""
         if len(self.books) < 2:
             return []
         owners = [each.ledger.owners for each in self.live.values() if each.spec.after_each is None]
@@ -357,9 +358,9 @@ class State:
         self.consumption.note(event, sequence, consumer, runs)
 
     def _note_move(self, operation: Operation, event: OperationPlaced) -> None:
-        """Record the pool that an operation leaves, for the runs that began in that pool.
+        """Record the pool that an operation leaves: runs that began before the move are counted in that pool up to the move.
 
-        Log entries of former versions do not say when the operation moved; they are ignored.
+        Log entries of former versions do not say when an operation moved, so nothing is recorded for these moves.
         """
         known, placement = operation.placements.get(event.placement.tree), event.placement
         if known is None or not event.at_ms or placement.pool == known.pool or placement.ticket < known.ticket:
@@ -370,7 +371,7 @@ class State:
     def _chain(self, tree: TreeName, pool: PoolName) -> PoolChain:
         """Return a pool and the pools above it, up to the first pool that is not ephemeral.
 
-        The log itself names these pools. `_completed` adds the pools above them by the present configuration.
+        These pools can be read from the log. The configured pools above them are not in the log; `_completed` adds them.
         """
         ephemeral, pools = self._book(tree).ephemeral.by_name, [pool]
         while (found := ephemeral.get(pools[-1])) is not None and found.parent not in (ROOT_POOL, *pools):
@@ -378,7 +379,7 @@ class State:
         return PoolChain(tree, tuple(pools))
 
     def _completed(self, chain: PoolChain) -> PoolChain:
-        """Return the chain up to the top of the tree, by the present configuration, if it is known."""
+        """Return the chain extended to the top of the tree by the present configuration; unchanged while the configuration is not known."""
         if chain.is_whole or chain.tree not in self.configuration.trees:
             return chain
         above = tuple(self._book(chain.tree).upwards(chain.pools[-1]))[1:-1]
@@ -404,7 +405,7 @@ class State:
                 operation.runs_since_ms = max(1, operation.runs_since_ms + by_ms)
 
     def _flag(self, tree: TreeName, pool: PoolName, *, ephemeral: bool) -> None:
-        """Mark the operations in a pool as being in an ephemeral pool or not."""
+        """Record in all operations of a pool whether the pool is ephemeral."""
         for name in self._book(tree).in_pool.get(pool, ()):
             operation = self.live[name]
             if operation.spec.tree == tree:
@@ -424,7 +425,7 @@ class State:
             known.spec = msgspec.structs.replace(known.spec, tree=event.spec.tree, pool=event.spec.pool)
             known.ephemeral_pool = event.ephemeral_pool
             return known
-        # An old entry, from before there were limits, has no placements: the operation ran in the tree of its spec.
+        # An entry from before there were limits on operations has no placements: then the operation runs in the tree that its spec names.
         placements = event.placements or [TreePlacement(event.spec.tree, event.spec.pool, ticket=0)]
         owners = self._owners(event) if len(placements) > 1 or event.spec.after_each is not None else None
         operation = Operation(
@@ -457,7 +458,7 @@ class State:
         count, upstream = event.spec.job_count, event.spec.after_each
         if upstream is None or not event.awaits_jobs:
             return IndexOwners(count)
-        # The followed operation had not ended when this operation started, so it is known here whenever the log is read.
+        # The followed operation had not ended when this operation started, so it is in `operations` at this point of the log.
         return IndexOwners(count, self.operations[upstream].ledger.completed_bits())
 
     def _count(self, operation: Operation, by: int) -> None:
@@ -472,8 +473,8 @@ class State:
         book = self._book(placement.tree)
         book.place(operation.id, operation.user, operation.is_vanilla, placement)
         slot_index = book.members[operation.id].slot_index
-        # If an operation stays in its pool, such as when it gets a slot after a wait, its new placement has no placement rule. The known
-        # rule stays.
+        # If an operation stays in its pool, for example when it gets a slot after a wait, its new placement names no placement rule.
+        # The rule of the former placement is kept.
         rule = known.rule if known is not None and known.pool == placement.pool else placement.rule
         operation.placements[placement.tree] = msgspec.structs.replace(placement, slot_index=slot_index, rule=rule)
         self.upstream.judge(operation)
@@ -481,7 +482,7 @@ class State:
             self._show_in(operation, placement)
 
     def _choose_tree(self, operation: Operation) -> None:
-        """Set the tree that an operation is shown in: the first of its trees in which it has a slot, or else its first tree."""
+        """Choose the tree that users see as the operation's tree: the first of its trees in which it has a slot, or else its first tree."""
         placements = list(operation.placements.values())
         placement = next((each for each in placements if each.blocked_by is None), placements[0])
         if placement.tree != operation.spec.tree:
@@ -513,7 +514,7 @@ class State:
             self._end_upstream(operation)
 
     def _end_upstream(self, ended: Operation) -> None:
-        """Record the end of an operation in each operation that waits for it. An ended operation waits for nothing itself."""
+        """Record the end of an operation in each operation that waits for it. The ended operation itself waits for nothing any more."""
         self.upstream.remove(ended)
         ended.awaits, ended.awaits_jobs = [], False
         for name in self.upstream.waiting_for(ended.id):
@@ -524,7 +525,7 @@ class State:
     def _forget_finished(self) -> None:
         """Forget the oldest finished operations until their number and their bytes are within the bounds.
 
-        The newest one stays even if it alone takes too many bytes, for clients that wait for its end.
+        The operation that ended last stays even if it alone takes too many bytes, for clients that wait for its end.
         """
         while len(self.finished) > self._keep_finished or (
             self.bytes.finished > self._keep_finished_bytes and len(self.finished) > 1
@@ -534,7 +535,7 @@ class State:
             self.bytes.forget(self.operations.pop(oldest))
 
     def _weighed(self, operation: Operation) -> Operation:
-        """Measure the size of a new operation, and drop its command if it would take too many bytes."""
+        """Measure the size of an operation that is new here, and drop its command if live operations would take too many bytes with it."""
         operation.spec_bytes = spec_bytes(operation.spec)
         most = self.configuration.everywhere.largest_replayed_bytes
         if not is_final(operation.state) and self.bytes.live + operation.spec_bytes > most:

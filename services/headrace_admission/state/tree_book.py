@@ -1,7 +1,6 @@
 """One tree as the log describes it: operations by pool, queues of waiting operations, and ephemeral pools.
 
-Each event updates the counts, so the cost of an answer depends on the depth of a pool and not on the number of operations.
-Invariants (`book_checks`):
+Each event updates the counts, so that an answer takes no longer with many operations than with few. Invariants (`book_checks`):
 
 * The sums are those of the members.
 * A waiting operation is in the queue of the pool that blocks it, and in no other queue. It is in no queue while it waits for other
@@ -42,7 +41,7 @@ class Member(msgspec.Struct):
     vanilla: bool
     pool: PoolName
     ticket: int
-    #: The pool in whose queue it waits; `UPSTREAM`: it is in no queue; None: it holds a slot.
+    #: The pool in whose queue the operation waits; `UPSTREAM`: it waits for other operations, and is in no queue; None: it holds a slot.
     blocked_by: PoolName | None
     slot_index: int
 
@@ -57,7 +56,7 @@ class Member(msgspec.Struct):
 
 
 class SlotIndexes:
-    """The slot indexes of one pool: small numbers, unique among its operations. Returned indexes are used again, lowest first."""
+    """The slot indexes of one pool: small numbers, unique among the operations of the pool. Free indexes are reused, lowest first."""
 
     def __init__(self) -> None:
         self._next = 0
@@ -106,18 +105,18 @@ class TreeBook:
         self._take_rules(rules)
         self._recount()
         for pool in list(self.ephemeral.by_name):
-            # The pool may be unused: the log may lack the operation for which it was made.
+            # The pool may be unused, because the log may have lost the operation for which the pool was made.
             self._sweep(pool)
 
     def _take_rules(self, rules: TreeRules) -> None:
         self.rules = rules
         self._configured_below = _by_parent(rules)
-        #: Configured pools with similar names. Every start in an unconfigured pool needs them, and comparing all names takes
-        #: long.
+        #: Function that returns the configured pools with names similar to a name. Results are cached, because every start in an
+        #: unconfigured pool needs them and comparing all names takes long.
         self.similar_pools = lru_cache(_MOST_COMPARED)(lambda pool: tuple(near(pool, rules.pools)))
 
     def place(self, operation: OperationId, user: str, vanilla: bool, placement: TreePlacement) -> None:
-        """Set the placement of an operation. A placement with an older ticket than its present one changes nothing."""
+        """Set the placement of an operation. A placement with an older ticket than that of the present placement changes nothing."""
         known = self.members.get(operation)
         if known is not None and placement.ticket < known.ticket:
             return
@@ -140,7 +139,7 @@ class TreeBook:
             self._sweep_after(known)
 
     def remove(self, operation: OperationId) -> None:
-        """Remove an operation that has ended or left the tree, and ephemeral pools that are empty then."""
+        """Remove an operation that has ended or left the tree, and the ephemeral pools that are not in use any more."""
         member = self.members.pop(operation, None)
         if member is None:
             return
@@ -158,7 +157,7 @@ class TreeBook:
             self._sweep(before.parent)
 
     def adopt(self, pool: PoolName) -> None:
-        """Make an ephemeral pool a configured one."""
+        """Turn an ephemeral pool into a configured pool."""
         known = self.ephemeral.by_name.get(pool)
         if known is not None:
             self.ephemeral.drop(pool)
@@ -200,7 +199,7 @@ class TreeBook:
         return ephemeral.mode == "fifo" if ephemeral is not None else self.rules_of(pool).fifo
 
     def is_lightweight(self, pool: PoolName, vanilla: bool) -> bool:
-        """True if an operation is lightweight in this pool, so that it counts against no running limit. Only vanilla operations can be."""
+        """True if operations are lightweight in this pool, so that no running limit applies to them. Only vanilla operations can be."""
         return vanilla and self.rules_of(pool).for_lightweight_operations
 
     def max_operation_count(self, pool: PoolName) -> int:
@@ -219,7 +218,7 @@ class TreeBook:
         return self._counts.of(pool)
 
     def free_slots(self, pool: PoolName) -> int:
-        """Return the free running slots under this pool's own limit: 0 for a full pool, never negative."""
+        """Return the number of free running slots of this pool by its own limit, whatever the pools above allow; 0 if the pool is full."""
         free = self.max_running_operation_count(pool) - self._counts.of(pool).running
         return free if free > 0 else 0
 
@@ -227,7 +226,7 @@ class TreeBook:
         return self.last_ticket + 1
 
     def below(self, pool: PoolName) -> Iterator[PoolName]:
-        """Yield the pools directly below a pool. For the root, this includes unknown pools that operations name."""
+        """Yield the pools directly below a pool. A pool that does not exist any more, but has operations, counts as below the root."""
         yield from self._configured_below.get(pool, ())
         yield from (each for each in self.ephemeral.below.get(pool, ()) if each not in self.rules.pools)
         if pool == ROOT_POOL:
@@ -253,7 +252,10 @@ class TreeBook:
         return pool in self.in_pool or pool in self.ephemeral.below or pool in self.queues
 
     def _slot_index(self, known: Member | None, placement: TreePlacement) -> int:
-        """Return the present slot index of an operation; in another pool, the index from the checkpoint, or a new index if it has none."""
+        """Return the slot index of an operation after a new placement.
+
+        In the same pool the index stays. In another pool it is the index in the placement (from a checkpoint), or else a free index.
+        """
         if known is not None and known.pool == placement.pool:
             return known.slot_index
         indexes = self._slot_indexes.setdefault(placement.pool, SlotIndexes())

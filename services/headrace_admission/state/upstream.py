@@ -1,6 +1,6 @@
-"""The operations that wait for other operations, by the operation that they wait for.
+"""The operations that wait for other operations, listed under the operations that they wait for.
 
-An operation records the end of each operation that it waits for as soon as that operation ends, so nothing is lost when finished operations
+When an operation ends, its end is recorded at once in each operation that waits for it, so nothing is lost when finished operations
 are forgotten. Invariant (`check`): an operation waits only for live operations, and it is listed here under each of them.
 """
 
@@ -19,16 +19,17 @@ _WANTED_WORDS: Final = {UpstreamEnd.OK: "completed", UpstreamEnd.FAILED: "failed
 
 
 class UpstreamBook:
-    """Live operations that wait for others. Changed only by `State`."""
+    """Live operations that wait for other operations. Changed only by `State`."""
 
     def __init__(self) -> None:
         #: Operations that may run from now on, or can never complete: a decision must follow.
         self.due: dict[OperationId, None] = {}
         #: Number of ends that the live operations of each user wait for. An end that two operations wait for counts twice.
         self.awaited_of_user: Counter[str] = Counter()
-        #: By operation: the operations that wait for its end, each with the end that it wants, in the order of their starts.
+        #: By awaited operation: the operations that wait for its end, each with the kind of end that it wants, in the order of their
+        #: starts.
         self._downstream: dict[OperationId, dict[OperationId, Upstream]] = {}
-        #: By operation: the operations whose jobs wait for its jobs, in the order of their starts.
+        #: By followed operation: the operations whose jobs follow its jobs, in the order of their starts.
         self._by_job: dict[OperationId, dict[OperationId, None]] = {}
 
     def add(self, operation: Operation) -> None:
@@ -66,9 +67,9 @@ class UpstreamBook:
         return list(self._by_job.get(name, ()))
 
     def end(self, ended: Operation, operation: Operation) -> None:
-        """Record in an operation that one of the operations that it waits for has ended.
+        """Record in `operation` that `ended`, an operation that it waits for, has ended.
 
-        The other operations that it waits for are not examined: thousands of operations may wait for hundreds of others each.
+        The other operations that it waits for are not examined, because thousands of operations may each wait for hundreds of operations.
         """
         wanted = self._downstream.get(ended.id, {}).get(operation.id)
         if wanted is None:
@@ -79,7 +80,7 @@ class UpstreamBook:
             _take_out(self._downstream, ended.id, operation)
             self.awaited_of_user[operation.user] -= 1
             failure = unmet(wanted, ended.state)
-            # The list is copied, since an event or a checkpoint may hold the former list.
+            # The list is copied before it is changed, because an event or a checkpoint may hold the same list.
             operation.awaits = operation.awaits.copy()
             operation.awaits.remove(ended.id)
         operation.upstream_failure = operation.upstream_failure or failure
@@ -109,7 +110,7 @@ class UpstreamBook:
 
 
 def unmet(wanted: Upstream, state: OperationState) -> str:
-    """Return why an operation that ended in this state did not end as wanted; empty if it did."""
+    """Return why the state in which an operation ended is not the wanted end; empty if it is."""
     if wanted.end is UpstreamEnd.ANY or (wanted.end is UpstreamEnd.OK) == (state is OperationState.COMPLETED):
         return ""
     words = _WANTED_WORDS[wanted.end]
@@ -117,7 +118,7 @@ def unmet(wanted: Upstream, state: OperationState) -> str:
 
 
 def uncompleted(ended: Operation, job_count: int) -> str:
-    """Return why the first `job_count` jobs of an ended operation cannot all be followed: some did not complete. Empty if all completed."""
+    """Return a text that some of the first `job_count` jobs of an ended operation did not complete; empty if all of them completed."""
     bits = int.from_bytes(ended.ledger.completed_bits(), "little") & ((1 << job_count) - 1)
     missing = job_count - bits.bit_count()
     if not missing:

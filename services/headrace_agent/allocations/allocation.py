@@ -15,9 +15,9 @@ from headrace.wire.preemption import PreemptionRecord
 from headrace.wire.start_stages import StartRecord
 from headrace_agent.runner.protocol import Interrupt, Started
 
-#: Upper bound of characters in a heartbeat about why an allocation was returned.
+#: Upper bound of the characters in a heartbeat that say why an allocation was returned.
 _WHY_CHARACTERS: Final = 100
-#: Upper bound of bytes that the reason takes in a heartbeat: at most four for each character, and two more.
+#: Upper bound of the bytes of this reason in a heartbeat: at most four for each character, and two more.
 MOST_REASON_BYTES: Final = 4 * _WHY_CHARACTERS + 2
 
 
@@ -26,7 +26,7 @@ class AllocationEvent(enum.StrEnum):
 
     #: The resources of the allocation are free: its first job is sent to the runner.
     ROOM = "room"
-    #: The job of the allocation ended, and the allocation has another job.
+    #: The job of the allocation ended, and the next job of the allocation is sent to the runner.
     NEXT = "next"
     #: No further job starts, because the allocation was taken back or the agent stops.
     CLOSE = "close"
@@ -35,7 +35,7 @@ class AllocationEvent(enum.StrEnum):
 
 
 _S = AllocationState
-#: State after an event. A pair of state and event that is missing cannot happen.
+#: State after an event, by state and event. An event that is not listed for a state cannot happen in that state.
 TRANSITIONS: dict[tuple[AllocationState, AllocationEvent], AllocationState] = {
     (_S.WAITING, AllocationEvent.ROOM): _S.RUNNING,
     (_S.WAITING, AllocationEvent.CLOSE): _S.ENDED,
@@ -65,12 +65,13 @@ class Allocation(msgspec.Struct):
     operation: OperationId
     resources: Resources
     state: AllocationState
-    #: Slots in the order in which their jobs will run; in a closing or ended allocation: slots that are returned.
+    #: Slots whose jobs have not started, in the order in which they will run; in a closing or ended allocation: slots that are
+    #: returned to the allocator.
     unstarted: tuple[JobSlot, ...]
     job: Job | None = None
     #: The interruption that was last sent to the runner. It is sent again if the runner may have missed it.
     interrupt: Interrupt | None = None
-    #: Record of the allocation's preemption, from the newest order that carried such a record.
+    #: Record of the preemption of this allocation, from the newest order that carried such a record.
     preemption: PreemptionRecord | None = None
     #: CLOCK_BOOTTIME in nanoseconds until which the allocation may wait for free resources; None: no limit.
     waits_until_ns: int | None = None
@@ -79,7 +80,7 @@ class Allocation(msgspec.Struct):
     #: Pending closes: for each, the milliseconds from the interruption of the running job to its kill (None: no interruption) and the
     #: reason. The closes take effect when the runner has confirmed that no job is queued.
     closes_for: tuple[tuple[int | None, str], ...] = ()
-    #: Why the node returned the allocation, or the slots behind its running job, by itself; empty: the node returned nothing.
+    #: Why the node itself, without an order, returned the allocation or the slots behind its running job; empty: it returned nothing.
     given_back_for: str = ""
     #: Record of the decision that started the allocation, from its start order; None if the order had none.
     start: StartRecord | None = None

@@ -2,7 +2,8 @@
 
 Pure. Invariants (`check`):
 
-* A running or closing allocation has exactly one job and holds its resources. A waiting or ended allocation has neither.
+* A running or closing allocation has exactly one job, and resources of the node are booked for it. A waiting or ended allocation has no
+  job, and no resources are booked for it.
 * A job is either in one allocation or among the ends, never in both.
 * Specs are kept only for operations that have allocations here.
 * The cached report of an allocation equals a newly built one.
@@ -39,7 +40,7 @@ from headrace_agent.allocations.unrecorded_ends import UnrecordedEnds
 
 _S = AllocationState
 _HOLDS_ROOM = frozenset({_S.RUNNING, _S.CLOSING})
-#: Number of allocations up to which a heartbeat can hold the preemption record and the reason of each.
+#: Number of allocations up to which a heartbeat can hold the preemption record and the return reason of every allocation.
 _FEW_REPORTS: Final = LARGEST_REMARKS_BYTES // (LARGEST_RECORD_BYTES + MOST_REASON_BYTES)
 
 
@@ -70,14 +71,12 @@ class NodeAllocations:
         return list(self._waiting.values())
 
     def first_wait_ends_ns(self) -> int | None:
-        """Return the CLOCK_BOOTTIME in nanoseconds at which the first waiting allocation is overdue, or None."""
+        """Return the earliest CLOCK_BOOTTIME in nanoseconds at which a waiting allocation may not wait any longer, or None."""
         until = [one.waits_until_ns for one in self._waiting.values() if one.waits_until_ns is not None]
         return min(until, default=None)
 
     def gpu_holders(self) -> dict[str, AllocationId]:
-        """Return the GPU devices that the node offers or allocations hold, each with the allocation that holds it; "" for a free
-        device.
-        """
+        """Return the holder of each GPU device that the node offers or an allocation holds; "" for a free device."""
         if not self.gpus and not self._used.gpu:
             return {}
         held = {name: allocation.id for allocation in self.by_id.values() for name in allocation.gpus}
@@ -98,7 +97,7 @@ class NodeAllocations:
     def move(self, allocation: Allocation, event: AllocationEvent) -> None:
         """Move an allocation to its next state and book its resources.
 
-        Raises KeyError for an event that cannot happen in its state.
+        Raises KeyError for an event that cannot happen in the state of the allocation.
         """
         before = allocation.state
         after = TRANSITIONS[before, event]
@@ -127,14 +126,14 @@ class NodeAllocations:
         return key
 
     def strike(self, allocation: Allocation, ended: Container[JobKey]) -> None:
-        """Remove the slots whose jobs have ended elsewhere."""
+        """Remove the unstarted slots whose jobs are in `ended`: the runner started these jobs by itself, and they have ended."""
         left = tuple(slot for slot in allocation.unstarted if allocation.key_of(slot) not in ended)
         self._slots -= len(allocation.unstarted) - len(left)
         allocation.unstarted = left
 
     @property
     def is_recalling(self) -> bool:
-        """True if an allocation is to close, and waits for the runner's confirmation that none of its jobs is queued."""
+        """True if any allocation is to close, and waits for the runner's confirmation that none of its jobs is queued."""
         return any(allocation.closes_for for allocation in self.by_job.values())
 
     def extend(self, allocation: Allocation, slots: Iterable[JobSlot]) -> None:
@@ -175,7 +174,7 @@ class NodeAllocations:
             del self.specs[operation]
 
     def newest_attempt(self, operation: str, index: int) -> int | None:
-        """Return the newest attempt of a job that runs here or whose end is not recorded yet, or None."""
+        """Return the newest attempt of a job among the attempts that run here or whose end is not recorded yet; None if there is none."""
         attempts = [
             key.attempt
             for keys in (self.by_job, self.ends)
@@ -185,7 +184,7 @@ class NodeAllocations:
         return max(attempts, default=None)
 
     def fresh(self, operation: OperationId, slots: Iterable[JobSlot]) -> list[JobSlot]:
-        """Return the slots whose jobs are neither waiting nor running on this node, and have not ended here.
+        """Return the slots whose jobs are neither waiting nor running on this node, and are not among the unrecorded ends.
 
         Slots that a closing or ended allocation returns are included: the allocator may assign them again.
         """
@@ -202,8 +201,8 @@ class NodeAllocations:
     def report(self) -> list[AllocationReport]:
         """Return the reports of all allocations for a heartbeat.
 
-        If there are very many allocations, some reports lack the record of the preemption or the reason of the return; the agent's log
-        has both.
+        If there are very many allocations, some reports lack the preemption record, or the reason why the allocation was returned.
+        The agent's log has both.
         """
         reports = [allocation.report() for allocation in self.by_id.values()]
         if len(reports) <= _FEW_REPORTS:

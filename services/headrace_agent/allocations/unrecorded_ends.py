@@ -24,11 +24,11 @@ class UnrecordedEnds(dict[JobKey, _KeptEnd]):
 
     def __init__(self) -> None:
         super().__init__()
-        #: The unrecorded ends by the owner of their operation, oldest first.
+        #: The unrecorded ends, oldest first, grouped by the owner of the ended job's operation.
         self._by_owner: dict[str, dict[JobKey, _KeptEnd]] = {}
 
     def keep(self, end: JobEnd, owner: str) -> None:
-        """Keep the end of a job until `strike`. `owner` is the owner of its operation; empty: not known."""
+        """Keep the end of a job until `strike` drops it. `owner` is the owner of the job's operation; empty: not known."""
         kept = _KeptEnd(end, len(_encoder.encode(end)), owner)
         self[end.key] = self._by_owner.setdefault(owner, {})[end.key] = kept
 
@@ -58,7 +58,7 @@ class UnrecordedEnds(dict[JobKey, _KeptEnd]):
 
 
 def _in_turn(queues: Iterable[dict[JobKey, _KeptEnd]]) -> Iterator[_KeptEnd]:
-    """Yield one end of each queue, then the next end of each, until all are yielded."""
+    """Yield the first end of each queue, then the second end of each queue, and so on until all ends are yielded."""
     rest = deque(iter(queue.values()) for queue in queues)
     while rest:
         queue = rest.popleft()

@@ -1,6 +1,6 @@
-"""Start records that are sent to a new allocator, which knows only the starts that it decided itself.
+"""Records of the starts of this node's allocations, which are sent to a new allocator: it knows only the starts that it decided itself.
 
-Pure. Each heartbeat carries a few records, and repeats them until one of these heartbeats is answered.
+Pure. Each heartbeat carries a few records. The same records are sent again with every heartbeat until one of these heartbeats is answered.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class UnsentStartRecords:
 
     def __init__(self) -> None:
         self._waiting: dict[AllocationId, StartRecord] = {}
-        #: Start records in the newest heartbeat.
+        #: Start records that the newest heartbeat carries.
         self._told: dict[AllocationId, StartRecord] = {}
 
     def for_heartbeat(self) -> dict[AllocationId, StartRecord]:
@@ -28,9 +28,9 @@ class UnsentStartRecords:
         return self._told
 
     def on_answer(self, held: Iterable[Allocation], *, is_new: bool) -> None:
-        """Drop the records of an answered heartbeat, or collect all records again if `is_new`.
+        """Drop the records that the answered heartbeat carried. If `is_new`, begin again with the records of all allocations in `held`.
 
-        `is_new`: the allocator that answered is new, or it does not know the node and therefore recorded nothing.
+        `is_new` is True if the allocator that answered is new, or if it does not know the node and therefore recorded nothing.
         """
         if is_new:
             self._waiting = {one.id: one.start for one in held if one.start is not None}

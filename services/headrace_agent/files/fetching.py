@@ -28,7 +28,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 _ANSWER_S: Final = 5.0
 _PAUSE_S: Final = 0.5
-#: Seconds without any piece of the files after which the fetch fails and the allocation is returned.
+#: Seconds to wait for one piece of the files. If it does not arrive in this time, the fetch fails and the allocation is returned.
 _PATIENCE_S: Final = 60.0
 _AT_ONCE: Final = 4
 _FIRST_LOOK_S: Final = 1.0
@@ -49,7 +49,7 @@ class FilesFetcher:
         self._turns = anyio.Semaphore(_AT_ONCE)
 
     async def fetch(self, order: FetchFiles) -> FilesFailure | None:
-        """Fetch and unpack the files of an operation. Return the reason if that fails, else None."""
+        """Fetch and unpack the files of an operation. Return None, or the reason if that fails."""
         async with self._turns:
             try:
                 with self._folders.archive(order.operation) as path:
@@ -64,8 +64,8 @@ class FilesFetcher:
             except OSError as error:
                 return files_failure(FilesFault.HOST, f"this host cannot store the files of an operation: {error}")
             except Exception as error:
-                # An error here is a defect of the agent. It ends jobs of this operation, but not the agent with the jobs of all
-                # operations.
+                # An error here is a defect of the agent. Because it is caught, only jobs of this operation fail; otherwise the agent would
+                # end.
                 logger().error("files not fetched", operation=order.operation, exception=error)
                 return files_failure(FilesFault.LOST, f"its files cannot be fetched: {type(error).__name__}: {error}")
         logger().info("files fetched", operation=order.operation, bytes=order.archive.size_bytes)
@@ -74,11 +74,12 @@ class FilesFetcher:
     async def remove_unused(
         self, unused: Callable[[], list[OperationId]], on_over: Callable[[list[OperationId]], None]
     ) -> None:
-        """Ask admission, until cancelled, which of the unused operations have ended, and pass the ended operations to `on_over`.
+        """Ask admission at intervals, until cancelled, which of the operations with unused files have ended. Pass the ended ones to
+        `on_over`.
 
         `unused` returns the operations that have files here but no allocation.
 
-        While the same operations stay unused, the pause before the next question doubles.
+        The pause before the next question doubles as long as the list of these operations stays the same.
         """
         await self._try(self._folders.remove_left_over)
         pause_s, asked_before = _FIRST_LOOK_S, list[OperationId]()
@@ -98,9 +99,9 @@ class FilesFetcher:
             logger().info("files removed", operation=operation)
 
     async def _try(self, remove: Callable[..., None], *about: OperationId) -> bool:
-        """Remove the files of an operation. Return False if that fails.
+        """Call `remove` in a thread, for the operations `about`. Log an error, and return False if there was one.
 
-        The agent then continues, and the next agent process tries again.
+        After an error the agent continues, and the next agent process tries again.
         """
         try:
             await anyio.to_thread.run_sync(remove, *about)
@@ -140,7 +141,7 @@ class FilesFetcher:
             await anyio.sleep(_PAUSE_S)
 
     async def _ask(self, subject: str, request: msgspec.Struct, kind: type[T]) -> T | Refusal | str:
-        """Return the answer, or the reason why there is none."""
+        """Return admission's answer to a request, or a text that says why no readable answer arrived."""
         try:
             return decode_answer(await self._bus.request(subject, encode(request), timeout_s=_ANSWER_S), kind)
         except (BusError, BadMessage) as error:

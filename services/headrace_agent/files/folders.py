@@ -1,11 +1,11 @@
-"""The folders with files of operations, on this host's disk.
+"""The folders on this host's disk that hold the files of operations.
 
-Each folder appears complete, by a rename. Folders are used for one boot only: after a crash of the host the content of its disk
-is uncertain.
+A folder is filled under another name and renamed when it is complete. Folders are used for one boot only: after a crash of the host, their
+content is uncertain.
 
-The folders of operations belong to accounts of jobs, whose processes may change them at any time. So an agent that runs as root
-never accesses anything inside them by a path. A folder is given to its account when it is complete. It is removed through the
-trash folder, which the account cannot enter.
+The folder of an operation belongs to the account of its jobs, whose processes may change the folder at any time. So an agent that runs as
+root never uses a path that leads through such a folder. The folder is given to the account when it is complete. To remove the folder, the
+agent first moves it into the trash folder, which the account cannot enter.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from headrace_agent.runner.host.accounts import NoAccount, account_named
 from headrace_agent.runner.host.files import LinuxFiles
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
-#: Prefix of files and folders that are not complete. No operation has a name with this prefix, or the name of the trash folder.
+#: Prefix of the names of incomplete files and folders. No operation id begins with this prefix or equals the name of the trash folder.
 _UNFINISHED: Final = ".unfinished-"
 _TRASH: Final = ".trash"
-#: Permissions of the outer folders: accounts of jobs can pass through to their own folder.
+#: Permissions of the root folder and of the boot's folder in it: the account of a job can pass through both to its operation's folder.
 _PASSED_THROUGH: Final = 0o711
 
 
 class OperationFolders:
-    """The folders of operations in `root`. Each method may run in a thread of its own."""
+    """The folders of operations in the folder `root`. Each method may be called from any thread."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -52,7 +52,7 @@ class OperationFolders:
         return found
 
     def remove_left_over(self) -> None:
-        """Remove what earlier agent processes left unfinished and the folders of earlier boots, as far as possible."""
+        """Remove the incomplete folders of earlier agent processes, and the folders of earlier boots. What cannot be removed is left."""
         with suppress(OSError):
             names = os.listdir(self._root)
             self._make()
@@ -66,7 +66,7 @@ class OperationFolders:
 
     @contextmanager
     def archive(self, operation: OperationId) -> Iterator[str]:
-        """Provide a path for the archive of an operation, which is removed afterwards. Raises OSError."""
+        """Provide a path to which the archive of an operation can be written. The archive is removed afterwards. Raises OSError."""
         self._make()
         path = f"{self.folder}/{_UNFINISHED}{operation}.archive"
         try:
@@ -76,7 +76,7 @@ class OperationFolders:
                 os.unlink(path)
 
     def unpack(self, operation: OperationId, archive: str, account: str) -> None:
-        """Unpack an archive for `account`, or for the agent's own account if it is empty. Raises `UnusableArchive`, OSError."""
+        """Unpack an archive for `account`; empty: for the agent's own account. Raises `UnusableArchive`, OSError."""
         new = f"{self.folder}/{_UNFINISHED}{operation}"
         self._remove(new)
         os.mkdir(new, 0o700)
@@ -86,7 +86,7 @@ class OperationFolders:
                 owner = _owner(account)
                 unpack(archive, folder, owner)
                 if owner is not None:
-                    # The folder is given to the account as the last step, because the account can enter the folder from now on.
+                    # Only now is the folder given to the account: from now on the account can enter and change it.
                     os.fchown(folder, owner.uid, owner.gid)
             finally:
                 os.close(folder)
@@ -100,7 +100,7 @@ class OperationFolders:
         self._remove(f"{self.folder}/{operation}")
 
     def _make(self) -> None:
-        """Make the outer folders. Raises OSError, also if an existing folder belongs to another account."""
+        """Make the root folder and the boot's folder in it. Raises OSError, also if one of them exists and belongs to another account."""
         with self._lock:
             for folder in (self._root, self.folder):
                 make_own_folder(folder, _PASSED_THROUGH)
@@ -123,7 +123,7 @@ class OperationFolders:
 
 
 def _owner(account: str) -> FilesOwner | None:
-    """Return the account as an owner of files; None for the agent's own account, or if there is no such account.
+    """Return the uid and gid of an account. Return None for the agent's own account (empty), or if there is no such account.
 
     If the account is missing, the runner later reports why it does not start the job.
     """

@@ -1,7 +1,7 @@
-"""Operations whose files are on this node, are being fetched, or could not be fetched.
+"""The record of which operations' files are on this node, are being fetched, or could not be fetched.
 
-Pure. The files of an operation are fetched once, however many jobs of it start, and stay until the operation has ended. A
-failed fetch is tried again with the next allocation.
+Pure. The files of an operation are fetched once, however many jobs of it start, and stay until the operation has ended. A failed fetch is
+tried again when the next allocation of the operation arrives.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from headrace.wire.heartbeat import JobSpec, short_text
 class FilesFault(enum.StrEnum):
     """The kinds of failures to fetch files. The kind decides what happens to the jobs."""
 
-    #: The files are lost or damaged: the job fails.
+    #: Admission has lost the files, or they are damaged: the jobs fail.
     LOST = "lost"
-    #: Host fault: this host cannot keep the files. The job does not count as failed, and nothing starts here for a while.
+    #: Host fault: this host cannot keep the files. The jobs do not count as failed, and no job starts here for a while.
     HOST = "host"
-    #: Admission gives no answer at present: the allocation is returned.
+    #: Admission does not send the files at present: the allocation is returned.
     PASSING = "passing"
 
 
@@ -36,7 +36,9 @@ class FilesFailure(msgspec.Struct, frozen=True):
 
 
 def files_failure(fault: FilesFault, why: str) -> FilesFailure:
-    """Return a failure with the text shortened: names in an archive, answers and system errors may be of any length."""
+    """Return a failure with the text `why`, shortened if it is long: it may contain names in an archive, answers or system errors of
+    any length.
+    """
     return FilesFailure(fault, short_text(why))
 
 
@@ -55,7 +57,7 @@ class RemoveFiles(msgspec.Struct, frozen=True):
 
 
 class OperationFiles:
-    """The state of the operations' files on one node. The files of operations in `found` were here before."""
+    """The state of the operations' files on one node. `found` are the operations whose files an earlier agent process left here."""
 
     def __init__(self, folder: str, found: Iterable[OperationId] = ()) -> None:
         self._folder = folder
@@ -64,11 +66,11 @@ class OperationFiles:
         self._failures: dict[OperationId, FilesFailure] = {}
 
     def folder_of(self, spec: JobSpec) -> str:
-        """Return the folder with the files of an operation; empty if the operation has none."""
+        """Return the folder with the files of an operation; empty if the operation has no files."""
         return f"{self._folder}/{spec.operation}" if spec.files is not None else ""
 
     def want(self, spec: JobSpec | None) -> list[FetchFiles]:
-        """Record that an allocation of the operation arrived, and return the fetch that it needs."""
+        """Record that an allocation of an operation arrived. Return the order to fetch its files; empty if no fetch is needed."""
         if spec is None or spec.files is None or spec.operation in self._here | self._coming:
             return []
         self._failures.pop(spec.operation, None)
@@ -84,7 +86,7 @@ class OperationFiles:
         return self._failures.get(operation)
 
     def fetched(self, operation: OperationId, failure: FilesFailure | None) -> None:
-        """Record the end of a fetch."""
+        """Record that the fetch of an operation's files ended. `failure` is None if the files are here now."""
         self._coming.discard(operation)
         if failure is None:
             self._here.add(operation)
@@ -92,7 +94,9 @@ class OperationFiles:
             self._failures[operation] = failure
 
     def unused(self, held: Collection[OperationId]) -> list[OperationId]:
-        """Return the operations to ask admission about: they have files here, but are not in `held`, the operations with allocations."""
+        """Return the operations whose files are here, without those in `held`, which have allocations here; at most as many as one
+        question may name.
+        """
         return sorted(self._here - set(held))[:MOST_OPERATIONS_ASKED]
 
     def over(self, operations: Iterable[OperationId], held: Collection[OperationId]) -> list[RemoveFiles]:

@@ -1,7 +1,7 @@
 """Unpacks an archive that a user sent, which may be malicious.
 
-Whatever it contains, the worst outcome is that the archive counts as unusable: its operation fails, and nothing else. Folders
-and files are unpacked first, into a new folder, and links last. So nothing is ever written through a link.
+Whatever an archive contains, it can do no worse than to count as unusable, so that its operation fails. Everything is unpacked into a new
+folder: folders and files first, symbolic links last. So nothing is ever written through a link.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class FilesOwner(NamedTuple):
 
 
 def unpack(archive: str, folder: int, owner: FilesOwner | None = None) -> None:
-    """Unpack the archive at a path into an open folder that is new, empty, and closed to all other accounts.
+    """Unpack the archive at the path `archive` into the folder with the descriptor `folder`, which must be new, empty, and closed to other
+    accounts.
 
     The files belong to `owner`, or to this process's account. Raises `UnusableArchive`, and OSError if the host is at fault.
     """
@@ -52,7 +53,7 @@ def unpack(archive: str, folder: int, owner: FilesOwner | None = None) -> None:
             raise
         raise UnusableArchive(f"this host cannot store it: {error.strerror}: {str(error.filename)[:200]!r}") from None
     except Exception as error:
-        # An error here is a defect of the agent. Only the operation may fail because of it, not the agent.
+        # An error here is a defect of the agent. It is caught so that only the operation fails, not the agent.
         logger().error("archive not unpacked", exception=error)
         raise UnusableArchive(f"unpacking it failed: {type(error).__name__}: {str(error)[:200]}") from None
 

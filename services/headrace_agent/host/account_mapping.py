@@ -1,4 +1,4 @@
-"""The accounts of this host that the jobs of each person run as."""
+"""The mapping from each person to the account of this host that the person's jobs run as."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace.errors import BadInput
 from headrace.wire.heartbeat import LONGEST_ACCOUNT
 from headrace_agent.runner.protocol import NO_ACCOUNT
 
-#: The setting `users` as it is written.
+#: Type of the setting `users`, as it is written in the settings.
 UsersSetting = Mapping[str, str] | str
 
 #: Value of `users`: the jobs of each person run as the account with the person's name.
@@ -20,7 +20,7 @@ AGENT = "agent"
 
 
 class AccountMapping(msgspec.Struct, frozen=True):
-    """The mapping from persons to accounts."""
+    """The mapping from persons to accounts, as the setting `users` defines it."""
 
     by_person: Mapping[str, str] = {}
     #: True if a person who is not in `by_person` has the account with the person's name.
@@ -36,14 +36,15 @@ class AccountMapping(msgspec.Struct, frozen=True):
         return self.by_person.get(person, person if self.is_same else self.of_others)[:LONGEST_ACCOUNT]
 
     def lowest_uid_of(self, person: str) -> int:
-        """Return the smallest uid that the account of a person may have; 0 if the settings name the account."""
+        """Return the smallest uid that the account of a person may have. It is 0 (any uid) if the settings name the account."""
         return self.lowest_uid if self.is_same and person not in self.by_person else 0
 
 
 def parse_accounts(users: UsersSetting, lowest_uid: int = 0) -> AccountMapping:
     """Parse the setting `users` of an agent that runs as root: `same`, `agent`, a table, or `PERSON=ACCOUNT,…`.
 
-    A person who is not named has no account, because the agent's own account would expose the host. Raises `BadInput`.
+    Persons that a table or the pairs do not name have no account. If their jobs ran as the agent's own account, which is root, they could
+    do anything on the host. Raises `BadInput`.
     """
     if users == SAME:
         return AccountMapping(is_same=True, lowest_uid=lowest_uid)

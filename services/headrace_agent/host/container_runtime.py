@@ -1,4 +1,4 @@
-"""The container runtime of the host."""
+"""Finds the container runtime of the host."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Final
 from headrace.images import APPTAINER, PODMAN
 from headrace_agent.container_command import ContainerRuntime
 
-#: Value of the setting `containers`: whichever runtime the host has, Podman first.
+#: Value of the setting `containers` that accepts any runtime which the host has, and prefers Podman.
 AUTO: Final = "auto"
 _CRUN: Final = "crun"
 #: Folders of system programs that the PATH of an ordinary account may lack.
 _MORE_PATH: Final = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
-#: Static init programs, as distributions install them. A dynamically linked program would not start in an image without its libraries.
+#: Paths at which distributions install static init programs. A dynamically linked init would not start in an image that lacks its
+#: libraries.
 _INITS: Final = (
     "/usr/libexec/podman/catatonit",
     "/usr/lib/podman/catatonit",
@@ -30,9 +31,10 @@ _GPU_FILES: Final = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-mode
 
 
 def find_runtime(wanted: str, root: Path = Path("/")) -> tuple[ContainerRuntime | None, str]:
-    """Return the runtime that the setting `containers` asks for, or None and the reason; the reason is empty if none is wanted.
+    """Return the runtime that the setting `containers` asks for, or None and the reason. The reason is empty if the setting asks for no
+    runtime, or accepts any and the host has none.
 
-    Podman counts only with crun: other OCI runtimes move a container out of the cgroup of its job.
+    Podman is accepted only if the host has crun too: other OCI runtimes move a container out of the cgroup of its job.
     """
     path = f"{os.environ.get('PATH', '')}:{_MORE_PATH}"
     podman, crun, apptainer = (shutil.which(name, path=path) for name in (PODMAN, _CRUN, APPTAINER))
@@ -52,9 +54,11 @@ def find_runtime(wanted: str, root: Path = Path("/")) -> tuple[ContainerRuntime 
 
 
 def _ulimits(root: Path) -> tuple[str, ...]:
-    """Return the limits of this process, for `--ulimit`. Its jobs have the same limits. Without the option Podman would raise them."""
+    """Return the values for Podman's option `--ulimit`: the limits of this process, which other jobs have too. Without the option
+    Podman would set higher limits.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # Podman sets its own limit of processes to the largest process id before it starts the container.
+    # Podman sets its own limit of processes to the largest process id before it starts the container, so no higher value is asked for.
     most = _number(root / "proc/sys/kernel/pid_max", 32_768)
     limits = resource.getrlimit(resource.RLIMIT_NPROC)
     least, highest = (most if each == resource.RLIM_INFINITY else min(each, most) for each in limits)

@@ -1,4 +1,4 @@
-"""Renews the agent's credential: at each start, and again after half of its lifetime.
+"""Renews the agent's credential: at each start of the agent, and whenever about half of the credential's lifetime has passed.
 
 The renewal at the start gives the credential the rights that nodes have in the present release.
 """
@@ -21,23 +21,24 @@ from headrace.files.durable import replace_durably
 from headrace.obs.logging import logger
 from headrace.runtime.clock import Clock
 
-#: Smallest and largest fraction of its lifetime after which a credential is first renewed. Each node draws a fraction between the two, so
-#: that not all nodes renew at once.
+#: Smallest and largest fraction of a credential's lifetime that passes before it is renewed. Each agent draws a fraction between the two at
+#: random, so that not all nodes renew at once.
 _RENEWED_AFTER: Final = (0.5, 0.6)
-#: Seconds between two reads of the wall clock, which may be set, or advance while the machine sleeps.
+#: Longest time in seconds until the wall clock is read again. The clock may be set, or advance while the machine is suspended, and the
+#: renewal may then be due sooner.
 _LOOK_AT_CLOCK_S: Final = 60.0
-#: Pause between two tries, as a fraction of the time that has passed since the renewal was due.
+#: Pause between two tries to renew, as a fraction of the time that has passed since the renewal was due.
 _PART_OF_DELAY: Final = 0.05
 _SHORTEST_PAUSE_S: Final = 0.2
 
 
 class CredentialRenewal:
-    """Keeps the file of a credential that expires up to date. Does nothing for a credential that does not expire."""
+    """Renews the credential in a file before it expires. Does nothing if the credential does not expire."""
 
     def __init__(
         self, file: str, buses: Iterable[Bus], clock: Clock, ask: Callable[[str], Awaitable[str | None]]
     ) -> None:
-        """`buses` are all connections of the agent, each of which uses the renewed credential.
+        """`buses` are all connections of the agent; each of them will use the renewed credential.
 
         `ask` returns a new JWT for a public key, or None if no JWT was granted. Raises `BadInput`.
         """
@@ -51,7 +52,7 @@ class CredentialRenewal:
         self._part = random.Random().uniform(*_RENEWED_AFTER)
 
     async def renew(self) -> bool:
-        """Renew the credential and use it on new connections.
+        """Renew the credential, write it to the file, and make all connections use it.
 
         Return False if there is nothing to renew or no JWT was granted.
         """

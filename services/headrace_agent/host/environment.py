@@ -1,6 +1,6 @@
-"""The environment of a job: a few harmless variables of the host, the operation's own, and those of Headrace.
+"""The environment of a job: a few harmless variables of the host, the variables of the operation, and the variables of Headrace.
 
-No other variable of the agent's environment reaches a job, since it may hold credentials.
+No other variable of the agent's environment reaches a job, since such variables may hold credentials.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from headrace_agent.job_command import job_index, job_line
 _PASSED_ON = ("HOME", "LANG", "LC_ALL", "LOGNAME", "TMPDIR", "TZ", "USER")
 _OF_ACCOUNT = ("HOME", "LOGNAME", "TMPDIR", "USER")
 _LOCALE = "C.UTF-8"
-#: Suffix of the file in the exchange folder that a job writes.
+#: Suffix of the name of the file by which a job reports its progress.
 PROGRESS: Final = "progress"
-#: Suffix of the file in the exchange folder that the runner writes.
+#: Suffix of the name of the file by which the runner tells a job when it will be killed.
 DEADLINE: Final = "deadline"
 
 
@@ -31,21 +31,21 @@ def path_with_interpreter(path: str, interpreter_folder: str) -> str:
 
 
 def host_environment(own: Mapping[str, str], *, path: str, home: str, user: str) -> dict[str, str]:
-    """Return the environment that every job on this host gets.
+    """Return the variables of the host that every job gets.
 
     `own` is the agent's environment. If `own` does not name a home folder or a user, `home` and `user` are used.
     """
     environment = {"HOME": home, "LANG": _LOCALE, "LC_ALL": _LOCALE, "LOGNAME": user, "USER": user}
     environment.update((name, own[name]) for name in _PASSED_ON if own.get(name))
     if own.get("LANG") and not own.get("LC_ALL"):
-        # The host's LANG is meant to apply, and LC_ALL would override it.
+        # The host sets LANG only, and LC_ALL would override it.
         del environment["LC_ALL"]
     environment["PATH"] = path
     return environment
 
 
 def without_account(host: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without the variables of the agent's own account. The runner adds those of the job's account."""
+    """Return the environment without the variables of the agent's own account. The runner adds the variables of the job's account."""
     return {name: value for name, value in host.items() if name not in _OF_ACCOUNT}
 
 
@@ -70,7 +70,7 @@ def job_environment(
 
 
 def _of_task(spec: JobSpec, key: JobKey) -> dict[str, str]:
-    """Return the variables that only jobs of tasks have."""
+    """Return the additional variables of a job that belongs to a task; empty for other jobs."""
     found = task_of(spec.tasks, key.index)
     if found is None:
         return {}
@@ -84,17 +84,21 @@ def _of_task(spec: JobSpec, key: JobKey) -> dict[str, str]:
 
 
 def exchange_folder(folder: str, job: JobKey) -> str:
-    """Return the path of a job's own folder in the exchange folder `folder`, named after the job. Only jobs with an account have one."""
+    """Return the path of a job's own folder in the exchange folder `folder`, named after the job. Only jobs with an account have such a
+    folder.
+    """
     return f"{folder}/{job.operation}.{job.index}.{job.attempt}"
 
 
 def exchange_file(folder: str, job: JobKey, kind: str) -> str:
-    """Return the path of a file that a job and its host exchange, named after the job. `kind` is its suffix."""
+    """Return the path of a file that a job and its host exchange. The file is named after the job, with the suffix `kind`."""
     return f"{exchange_folder(folder, job)}.{kind}"
 
 
 def with_exchange(environment: dict[str, str], progress_file: str, deadline_file: str) -> dict[str, str]:
-    """Add the paths of the progress and deadline files to the environment. No file is made here."""
+    """Add the paths of the progress file and the deadline file to the environment; an empty path is left out. The files are not made
+    here.
+    """
     if progress_file:
         environment["HEADRACE_PROGRESS"] = progress_file
     if deadline_file:

@@ -87,15 +87,15 @@ def jobs_environment(path: str) -> dict[str, str]:
 
 
 def defect_of_folder(folder: str) -> str:
-    """Return why nothing can be written in a folder, or an empty string if a test file can be written.
+    """Write a test file into a folder. Return why that is impossible, or an empty string if it works.
 
-    A folder that does not exist yet has no defect.
+    A folder that does not exist yet counts as having no defect.
     """
     probe = f"{folder}/.probe-{os.getpid()}"
     try:
         with suppress(FileNotFoundError):
             os.unlink(probe)
-        # A symbolic link is not followed: other accounts may be able to write in the folder.
+        # A symbolic link is not followed: if other accounts can write in the folder, one of them may have put the link there.
         with open(
             os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb"
         ) as file:

@@ -1,8 +1,8 @@
 """The GPU devices of the host: how they are found, which of them jobs may get, and how a job finds its own devices.
 
-Devices are found by their files. CUDA may number NVIDIA devices in another order than their files, so an NVIDIA device is named to
-CUDA by its UUID if the driver shows the UUID. AMD devices are numbered by the order of the nodes of their driver (KFD). Which job
-gets which device: `headrace_agent.allocations.node_allocations`.
+Devices are found by their files. CUDA may number NVIDIA devices in another order than the numbers of their files, so an NVIDIA device is
+named to CUDA by its UUID if the driver shows the UUID. AMD devices are numbered in the order in which their driver (KFD) lists them. Which
+job gets which device: `headrace_agent.allocations.node_allocations`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from headrace.wire.heartbeat import GPU_NAME_PATTERN, LONGEST_GPU_NAME, MOST_GPU
 from headrace_agent.container_command import JobDevices
 
 _CUDA: Final = "CUDA_VISIBLE_DEVICES"
-# HIP_VISIBLE_DEVICES is not set, because it counts anew, from 0, the devices that ROCR_VISIBLE_DEVICES leaves. With 2,3 in both variables a
-# job would find no device. HIP treats CUDA_VISIBLE_DEVICES like HIP_VISIBLE_DEVICES.
+# HIP_VISIBLE_DEVICES is not set, because its numbers count, from 0, only the devices that ROCR_VISIBLE_DEVICES leaves. With 2,3 in both
+# variables, HIP would look for devices 2 and 3 among the two devices 0 and 1, and a job would find no device. HIP treats
+# CUDA_VISIBLE_DEVICES like HIP_VISIBLE_DEVICES, so that variable is not set for AMD devices either.
 _ROCR: Final = "ROCR_VISIBLE_DEVICES"
 _OWN: Final = "HEADRACE_GPUS"
 _NVIDIA_FILE = re.compile(r"nvidia([0-9]+)\Z")
@@ -34,11 +35,11 @@ _NAME = re.compile(GPU_NAME_PATTERN)
 class Gpu(msgspec.Struct, frozen=True):
     """One GPU device of the host."""
 
-    #: Name for people and for the books, such as 0 for /dev/nvidia0. Does not change while the driver is loaded.
+    #: Name of the device for people and in records, such as 0 for /dev/nvidia0. It does not change while the driver is loaded.
     name: str
-    #: Identifier of the device for the library of its vendor: a UUID or a number.
+    #: Identifier by which the library of the vendor knows the device: a UUID or a number.
     id: str
-    #: Path of its device file; empty: not known.
+    #: Path of the device file; empty: not known.
     file: str = ""
 
 
@@ -48,18 +49,18 @@ class HostGpus(msgspec.Struct, frozen=True):
     known: tuple[Gpu, ...] = ()
     #: Names of the devices that jobs may get.
     offered: tuple[str, ...] = ()
-    #: Environment variables that list the devices of a job to the library of the vendor.
+    #: Environment variables from which the library of the vendor learns which devices a job has.
     variables: tuple[str, ...] = (_CUDA, _ROCR)
 
     def environment(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the variables by which a job finds its devices, and no other device. Empty if the host has no known device."""
+        """Return the variables that make a job find its own devices and no others. Empty if no device of the host is known."""
         if not self.known:
             return {}
         if not names:
             return {_CUDA: "", _ROCR: "", _OWN: ""}
         ids = {gpu.name: gpu.id for gpu in self.known}
         listed = ",".join(ids.get(name, name) for name in names)
-        # By default CUDA numbers the fastest device first.
+        # By default CUDA numbers the fastest device first. With this variable it numbers the devices in the order of the PCI bus.
         order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if _CUDA in self.variables else {}
         return {**dict.fromkeys(self.variables, listed), **order, _OWN: ",".join(names)}
 
@@ -76,7 +77,7 @@ class HostGpus(msgspec.Struct, frozen=True):
 
 
 def find_gpus(root: Path = Path("/")) -> HostGpus:
-    """Return the devices of the host: those of NVIDIA, or those of AMD if the host has no NVIDIA device. All of them are offered."""
+    """Return the NVIDIA devices of the host, or its AMD devices if it has no NVIDIA device. All of them are offered to jobs."""
     nvidia = _nvidia_gpus(root)
     if nvidia:
         return _all_offered(nvidia, (_CUDA,))
@@ -118,14 +119,14 @@ def _all_offered(gpus: list[Gpu], variables: tuple[str, ...]) -> HostGpus:
 
 
 def _nvidia_gpus(root: Path) -> list[Gpu]:
-    """Return the devices with a file /dev/nvidia<N>, by N. In a container there are files only of the devices that the container may
-    use.
+    """Return the devices with a file /dev/nvidia<N>, in the order of N. If the agent runs in a container, only the devices that the
+    container may use have such a file.
     """
     uuids: dict[int, str] = {}
     for path in _files(root / "proc/driver/nvidia/gpus"):
         text = _text(path / "information")
         minor, uuid = _MINOR.search(text), _UUID.search(text)
-        # The driver writes ? for the digits of the UUID until the device was used for the first time.
+        # Until a device is used for the first time, the driver writes ? in place of the digits of its UUID.
         if minor and uuid:
             uuids[int(minor[1])] = uuid[1]
     minors = sorted(int(match[1]) for path in _files(root / "dev") if (match := _NVIDIA_FILE.match(path.name)))
@@ -138,8 +139,8 @@ def _amd_gpus(root: Path) -> list[Gpu]:
         return []
     found = {int(match[1]) for path in _files(root / "dev/dri") if (match := _RENDER_FILE.match(path.name))}
     nodes = sorted(_files(root / "sys/class/kfd/kfd/topology/nodes"), key=lambda path: (len(path.name), path.name))
-    # The driver also lists CPUs, with the number 0 in place of a render device; the next line leaves them out. The driver does not list
-    # GPUs of other vendors.
+    # The driver lists CPUs too, with 0 as the number of their render device. They are left out below, because no device file has the number
+    # 0. The driver does not list GPUs of other vendors.
     listed = [int(match[1]) for node in nodes if (match := _RENDER_MINOR.search(_text(node / "properties")))]
     minors = [minor for minor in listed if minor in found] if listed else sorted(found)
     return [Gpu(str(place), str(place), f"/dev/dri/renderD{minor}") for place, minor in enumerate(minors)]

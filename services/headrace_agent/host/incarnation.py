@@ -1,4 +1,4 @@
-"""The incarnation number of the agent process, by which late messages of earlier agent processes are recognized.
+"""The incarnation number of the agent process, by which the allocator recognizes late messages of earlier agent processes.
 
 Each number is the previous number plus one, but at least the milliseconds of the wall clock. So the numbers stay in order when the
 clock is set back, and also when the file with the previous number is lost, damaged or restored from a copy.
@@ -19,9 +19,9 @@ _LARGEST = 10**16 - 1
 
 
 def next_incarnation(state: str, now_ms: int) -> Incarnation:
-    """Save the next incarnation number in the state folder, and return the incarnation, which is greater than all before.
+    """Save the next incarnation number in the state folder, and return the incarnation, which is greater than all earlier ones.
 
-    If the folder cannot be written, the order depends on the wall clock alone.
+    If the folder cannot be written, the new incarnation is greater only as long as the wall clock is not set back.
     """
     path = f"{state}/incarnation"
     number = min(max(_last(path) + 1, now_ms), _LARGEST)

@@ -1,4 +1,4 @@
-"""The isolation of the agent from its jobs: whether they can reach its key, or the socket of its runner.
+"""The isolation of the agent from its jobs: whether jobs can reach the agent's key, or the socket of the agent's runner.
 
 A process with the key can act as the node. A process that reaches the runner can start any program as any account.
 """
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from headrace_agent.host.account_mapping import AGENT, UsersSetting
 
-#: Permission bits of everyone but the owner.
+#: Permission bits of all accounts but the owner of a file.
 _OF_OTHERS: Final = 0o077
 
 
@@ -29,7 +29,7 @@ class IsolationFromJobs(NamedTuple):
 
 
 def isolation_of(users: UsersSetting, secrets: Iterable[str], *, is_root: bool) -> IsolationFromJobs:
-    """Return the isolation of an agent with this setting `users` from its jobs.
+    """Return how far an agent is isolated from its jobs. `users` is the agent's setting of that name.
 
     `secrets` are the paths that the jobs must not reach.
     """

@@ -4,9 +4,9 @@
   files of other jobs lie in the exchange folder itself.
 * The runner writes the time of the kill into `<job>.deadline` in the exchange folder when it interrupts the job.
 
-Neither file exists before it is written. The agent looks at the folder at intervals, reads the progress files, and removes
-entries that belong to no job. Jobs are not trusted: the agent reads a file only if it is a regular file of the job's own
-account, and reads only its first bytes. No path leads through a job's folder.
+Neither file exists before it is written. At intervals the agent reads the progress files in the folder, and removes entries that belong to
+no job. Jobs are not trusted: the agent reads a file only if it is a regular file of the job's own account, and reads only its first bytes.
+The agent opens no path that leads through a job's folder, because the job could replace parts of such a path by links.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _TRASH: Final = ".trash"
 
 
 class JobExchange:
-    """The exchange folder, as the agent reads it at intervals. Its methods raise OSError if the folder cannot be used."""
+    """The exchange folder, which the agent reads at intervals. All methods raise OSError if the folder cannot be used."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
         os.close(open_exchange(folder))
         self._removal = Removal(LinuxFiles(), f"{folder}/{_TRASH}")
-        #: Entries that belonged to no job at the last look. They are removed only if the next look finds them again, because the
-        #: agent may learn late of a queued job that the runner has started.
+        #: Entries that belonged to no job at the last look. They are removed only if the next look finds them again: an entry may belong to
+        #: a queued job which the runner has started, but which the agent does not know to be running yet.
         self._of_none: set[str] = set()
 
     def names(self) -> list[str]:
@@ -82,11 +82,12 @@ class JobExchange:
         try:
             os.unlink(name, dir_fd=exchange)
         except IsADirectoryError:
-            # A file system may be mounted there. The next check of the folder tries again.
+            # The folder cannot be removed if, for example, a file system is mounted on it. The next look at the exchange folder tries
+            # again.
             with suppress(OSError):
                 self._removal.remove(f"{self._folder}/{name}")
         except OSError:
-            # The file is gone already, or the next check of the folder tries again.
+            # The file is gone already. If it is not, the next look at the exchange folder tries again.
             pass
 
 
@@ -108,7 +109,7 @@ def _progress_of(job: JobKey, account: str, exchange: int, *, in_folder: bool) -
 def _progress_in(name: str, folder: int, owner: int) -> int | None:
     """Return the progress in a file of the account `owner`, or None.
 
-    A pipe, a lease or a device cannot block the call. Raises OSError.
+    The call does not block, even if a job put a pipe or a device there or holds a file lease. Raises OSError.
     """
     fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, dir_fd=folder)
     try:

@@ -1,8 +1,8 @@
 """Folders for this process in places where other accounts may write.
 
-In a folder such as `/tmp` another account can make the folder first, or put a symbolic link in its place. Root would then
-change the permissions of a foreign folder, or write where that account wants. So a path is accepted only if it is a real folder
-that belongs to this account or to root.
+In a place such as `/tmp`, another account can make the folder before this process does, or put a symbolic link there. Root would then
+change the permissions of a foreign folder, or write where that account wants. So a path is accepted only if it is a real folder that
+belongs to this account or to root.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class ForeignFolder(PermissionError):
-    """The path is not a folder of this account. Nothing was changed. `strerror` says what is wrong, without the path."""
+    """The path is not a folder of this account or of root, so it was not changed. `strerror` says what is wrong, without the path."""
 
 
 def make_own_folder(path: str, mode: int) -> None:
-    """Make a folder with these permissions, or set them on an existing folder. Its parent must exist.
+    """Make a folder with these permissions, or set the permissions of an existing folder. The parent folder must exist.
 
     The folder must be a real folder, not a symbolic link, and belong to this account or to root. Raises `ForeignFolder`, OSError.
     """
@@ -63,7 +63,8 @@ def refuse_foreign(status: os.stat_result, path: str, uid: int | None = None) ->
 def _take(folder: int, path: str, mode: int, uid: int | None = None) -> None:
     status = os.fstat(folder)
     refuse_foreign(status, path, uid)
-    # Only the owner of a folder can change its permissions, so a folder of another account keeps them.
+    # Only the owner of a folder can change the permissions of the folder. If it belongs to another account, its permissions stay as they
+    # are.
     if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) != mode:
         os.fchmod(folder, mode)
 

@@ -28,13 +28,14 @@ class ForeignState(HeadraceError):
 
 
 def claim(state: str, holder: FolderHolder, uid: int | None = None) -> int:
-    """Make the state folder for its owner only, and lock it until the returned descriptor is closed or the process ends.
+    """Make the state folder, close it to all accounts but its owner, and lock it until the returned descriptor is closed or the process
+    ends.
 
     With `uid` the folder may belong to that account. Raises `StateInUse`, `ForeignState`, and OSError if the folder cannot be
     used.
     """
-    # If the path is a symbolic link that the kernel does not follow, `makedirs` raises FileExistsError. `take_own_folder` checks the owner
-    # of the link.
+    # `makedirs` raises FileExistsError if the path is a symbolic link that the kernel does not follow. `take_own_folder` then checks the
+    # owner of the link.
     with suppress(FileExistsError):
         os.makedirs(state, mode=0o700, exist_ok=True)
     try:
@@ -57,7 +58,8 @@ def claim(state: str, holder: FolderHolder, uid: int | None = None) -> int:
 
 
 def mark_of(state: str) -> str:
-    """Return a short random mark that identifies the state folder on its machine; it moves with the folder.
+    """Return a short random mark that identifies the state folder on its machine. The mark is a file in the folder, so it moves with the
+    folder.
 
     Empty if the folder cannot store a mark.
     """

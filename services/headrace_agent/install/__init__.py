@@ -1,1 +1,1 @@
-"""The agent as systemd units, for hosts that run it from boot on."""
+"""Runs the agent as systemd units, on hosts that start it at each boot."""

@@ -1,4 +1,4 @@
-"""`python -m headrace_agent.install`: what `headrace agent install`, `join --install` and `uninstall` do on this host.
+"""`python -m headrace_agent.install`: the part of `headrace agent install`, `join --install` and `uninstall` that is done on this host.
 
 Exit status: 0 done, 2 unusable command line or settings, 4 this host does not allow it.
 """
@@ -50,7 +50,7 @@ def _lines(arguments: argparse.Namespace) -> Iterator[str]:
     if arguments.node:
         settings = AgentSettings(node=arguments.node, state_folder=str(config.parent), users=arguments.users)
     else:
-        # The settings ignore the environment, because the units do not have it.
+        # The settings are read without this process's environment variables, because the units do not have these variables.
         settings = load(AgentSettings, "agent", config, {})
     if arguments.verb == "show":
         for unit in units_of(settings, config, place.account):

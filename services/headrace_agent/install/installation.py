@@ -1,4 +1,4 @@
-"""Installs the units of a node and removes them. A second run changes nothing."""
+"""Installs and removes the systemd units of a node. Repeating either of them changes nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from headrace_agent.runner.host.accounts import account_named
 from headrace_agent.settings import AgentSettings
 from headrace_agent.to_runner.process import runner_command
 
-#: The holders of a state folder's locks, each with the function that returns the name of its unit.
+#: The kinds of processes that hold a lock on a state folder, each with the function that returns the name of the process's unit.
 _HOLDERS: Final[dict[FolderHolder, Callable[[str], str]]] = {
     "agent": units.agent_unit_name,
     "runner": units.runner_unit_name,
@@ -39,7 +39,7 @@ _HOLDERS: Final[dict[FolderHolder, Callable[[str], str]]] = {
 
 
 class InstallLocation(msgspec.Struct, frozen=True):
-    """The folder of the units, and the account that they run as; empty: root."""
+    """The folder of the systemd units, and the account that the agent and the runner run as; empty: root."""
 
     unit_folder: Path
     account: str = ""
@@ -75,9 +75,9 @@ def check(place: InstallLocation, users: UsersSetting, users_place: str, folder:
 
 
 def install(settings: AgentSettings, config: Path, place: InstallLocation, *, restart: bool) -> Iterator[str]:
-    """Install the units and start the agent. Yield what was done, and a diff before a unit file is replaced.
+    """Install the units and start the agent. Yield lines that say what was done, and a diff before a unit file is replaced.
 
-    Raises the errors of `check`, `StateInUse` if an agent runs there outside of the units, and OSError.
+    Raises the errors of `check`, `StateInUse` if an agent or runner that no unit started uses the state folder, and OSError.
     """
     if not settings.state_folder:
         raise BadInput.because(
@@ -88,15 +88,15 @@ def install(settings: AgentSettings, config: Path, place: InstallLocation, *, re
     check(place, settings.users, f"{config}: [agent] users", state)
     runner, agent = wanted = units_of(settings, config, place.account)
     runs = is_true("is-active", agent.name)
-    # A runner that was started without its unit holds the state folder, so the unit's runner could not use the folder. The jobs of such a
-    # runner would also be outside of the cgroup of the unit.
+    # Refuse if an agent or a runner that was started without its unit holds the lock of the state folder: the unit's process could not use
+    # the folder then. The jobs of such a runner would also be outside of the cgroup of the unit.
     for holder, unit_name in _HOLDERS.items():
         if not is_true("is-active", unit_name(settings.node_name())):
-            # Any present owner of the folder is accepted: the administrator asked for it, and `own_folder` takes the folder
-            # over.
+            # The folder may belong to any account now: the administrator asked for the installation, and `own_folder` gives the folder to
+            # the right account.
             os.close(claim(str(state), holder, state.stat().st_uid if state.exists() else None))
-    # The unit files are compared even if this run has nothing else to do: an earlier run may have been interrupted after it wrote a unit
-    # file.
+    # The unit files are compared even if the agent runs already: an earlier run may have been interrupted when it had written only some of
+    # the files.
     changed = {
         unit.name
         for unit in wanted
@@ -126,9 +126,10 @@ def install(settings: AgentSettings, config: Path, place: InstallLocation, *, re
 
 
 def uninstall(node: str, place: InstallLocation) -> Iterator[str]:
-    """Stop the agent of a node with its jobs, and remove its units. Raises `CannotInstall`, `NoSystemd`, OSError."""
+    """Stop the agent, the runner and the jobs of a node, and remove the units. Raises `CannotInstall`, `NoSystemd`, OSError."""
     agent, runner = units.agent_unit_name(node), units.runner_unit_name(node)
-    # An earlier run may have been interrupted after it removed one unit, and systemd refuses to stop a unit that it does not know.
+    # Only the units that still exist are stopped. An earlier run may have been interrupted after it removed one unit, and systemd refuses
+    # to stop a unit that it does not know.
     there = [name for name in (agent, runner) if (place.unit_folder / name).exists()]
     if not there:
         yield f"no unit of node {node} is in {place.unit_folder}: nothing to change"
@@ -149,7 +150,8 @@ def uninstall(node: str, place: InstallLocation) -> Iterator[str]:
 def own_folder(state: Path, account: str) -> int:
     """Give the state folder and its files to the account that runs the agent, and close the folder to other accounts.
 
-    Return the number of files that had another owner, plus one if the folder was open to others. Raises `CannotInstall`.
+    Return the number of changes: files and folders that had another owner, plus one if the state folder was open to other accounts. Raises
+    `CannotInstall`.
     """
     uid, gid = (found := pwd.getpwnam(account) if account else pwd.getpwuid(0)).pw_uid, found.pw_gid
     paths = [state, *state.iterdir()]

@@ -1,7 +1,7 @@
 """The texts of the systemd units that run the agent of a node and its runner. Pure.
 
-The runner has a unit of its own with a delegated cgroup, so that it and its jobs survive a restart or crash of the agent. In
-a common unit the agent could not be restarted beside running jobs: systemd would start the next agent in the unit's cgroup, and a cgroup
+The runner has a unit of its own with a delegated cgroup, so that the runner and its jobs survive a restart or crash of the agent. If both
+were in one unit, the agent could not be restarted while jobs run: systemd would start the next agent in the unit's cgroup, and a cgroup
 accepts no process while it distributes its memory and cores to the cgroups of the jobs.
 """
 
@@ -12,17 +12,17 @@ from typing import Final
 
 from headrace.systemd.unit_text import SystemdUnit, command_line
 
-#: The slice of both units; the path of the runner's cgroup depends on it.
+#: The systemd slice of both units; it is a part of the path of the runner's cgroup.
 _SLICE: Final = "system.slice"
 _CGROUPS: Final = "/sys/fs/cgroup"
-#: Seconds that an agent needs to stop besides the time for its jobs: to report the last ends and end the runner.
+#: Seconds that an agent may take to stop, in addition to the time for its jobs: to report the last ends, and to end the runner.
 _AGENT_STOP_S: Final = 15
-#: Seconds that the runner may take to stop. It interrupts its jobs on its own if no agent ordered it to end them.
+#: Seconds that the runner may take to stop. In this time it interrupts the jobs that still run because no agent ordered it to end them.
 _RUNNER_STOP_S: Final = 30
 #: Seconds without a sign of life after which systemd restarts an agent.
 _AGENT_WATCHDOG_S: Final = 60
-#: Seconds without a sign of life after which systemd restarts a runner. The time is longer than an agent's, because a restart ends the
-#: jobs and a slow disk may be the only fault. A running agent ends a hung runner sooner.
+#: Seconds without a sign of life after which systemd restarts a runner. The time is longer than for an agent: a restart ends the jobs, and
+#: the runner may only be waiting for a slow disk. If the agent runs, it ends a hung runner sooner than systemd does.
 _RUNNER_WATCHDOG_S: Final = 180
 
 _AGENT: Final = """\
@@ -92,7 +92,7 @@ def cgroup_of(unit_name: str) -> str:
 def agent_unit(node: str, command: Sequence[str], account: str, stop_timeout_ms: int | None) -> SystemdUnit:
     """Return the unit of an agent, which runs as root if `account` is empty. Raises `BadInput`.
 
-    A stop waits for the jobs to end if `stop_timeout_ms` is None.
+    If `stop_timeout_ms` is None, `systemctl stop` waits until the jobs end by themselves.
     """
     return SystemdUnit(
         agent_unit_name(node),

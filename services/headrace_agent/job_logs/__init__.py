@@ -1,1 +1,1 @@
-"""Logs of this host's jobs, read back for users."""
+"""Reads the logs of this host's jobs for users."""

@@ -1,8 +1,8 @@
-"""Reads the logs of jobs back, across rotations, by logical offsets: offset 0 is the first byte that the job ever wrote.
+"""Reads the logs of jobs by logical offsets, which rotations do not change: offset 0 is the first byte that the job ever wrote.
 
-The reader never leaves the logs folder: names are made of checked ids only, and no symbolic link is followed.
-`runner.files.job_log` describes what the runner writes. A read may happen at any point of a rotation, and after a runner was
-killed in the middle of one.
+The reader never leaves the logs folder: names are made of checked ids only, and no symbolic link is followed. `runner.files.job_log`
+describes what the runner writes. A log can be read at any point of a rotation, and also after a runner was killed in the middle of a
+rotation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.files.job_log import Stream, log_name
 
 LARGEST_CHUNK_BYTES = 1024 * 1024
-#: Upper bound of tries of one read. The read is repeated if the log is rotated while its files are opened.
+#: Largest number of tries of one read. A try fails if the log is rotated while its files are opened.
 _ATTEMPTS = 100
 
 
@@ -29,14 +29,14 @@ class LogPiece(msgspec.Struct, frozen=True):
     data: bytes
     #: Offset at which to continue reading.
     next_offset: int
-    #: Number of bytes that the job has written to the stream so far.
+    #: Number of bytes that the job has written to the stream so far, including removed bytes.
     size: int
     #: False: the stream has no file, because the job has written nothing or its logs were removed.
     exists: bool = True
 
 
 class _Part(NamedTuple):
-    """One file of the stream."""
+    """One of the files of a stream (at most two), with the logical offset of its first byte."""
 
     fd: int
     start: int
@@ -46,8 +46,8 @@ class _Part(NamedTuple):
 def read_log(folder: str, job: JobKey, stream: Stream, offset: int = 0, limit: int = 64 * 1024) -> LogPiece:
     """Read at most `limit` bytes (and at most `LARGEST_CHUNK_BYTES`) from `offset`. A negative offset counts from the end.
 
-    An offset past the end gives no data and is returned unchanged. Raises `BadInput` for an illegal id or stream, OSError if
-    the files cannot be read.
+    For an offset past the end, the piece has no data, and `next_offset` is that offset. Raises `BadInput` for an illegal id or stream,
+    OSError if the files cannot be read.
     """
     _check(job, stream)
     limit = max(0, min(limit, LARGEST_CHUNK_BYTES))
@@ -115,14 +115,14 @@ def _read(parts: list[_Part], offset: int, limit: int) -> LogPiece:
 
 
 def _parts(logs: int, name: str, fds: list[int]) -> list[_Part] | None:
-    """Return the files of the stream in order, each with its first offset, or None if they were rotated meanwhile.
+    """Return the files of the stream, the older file first, or None if they were rotated meanwhile.
 
     The opened descriptors are added to `fds`; the caller closes them.
     """
     older, newer = _open(logs, f"{name}.1", fds), _open(logs, name, fds)
     inode, start = _place(logs, name, fds)
-    # If a rotation happened meanwhile, `.1` is another file by now, and has another inode. The first `.1` is kept open here, so its inode
-    # cannot be reused.
+    # If a rotation happened meanwhile, `.1` is another file by now. Its inode differs from that of the earlier `.1`, which is still open
+    # here, so that its inode cannot have been reused.
     if _inode(_open(logs, f"{name}.1", fds)) != _inode(older):
         return None
     if newer is not None and inode == newer[1]:
@@ -141,7 +141,7 @@ def _before(older: tuple[int, int, int] | None, end: int) -> list[_Part]:
 
 
 def _open(logs: int, name: str, fds: list[int]) -> tuple[int, int, int] | None:
-    """Return descriptor, inode and size, or None if the file does not exist."""
+    """Open a file, and add its descriptor to `fds`. Return descriptor, inode and size, or None if the file does not exist."""
     try:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=logs)
     except FileNotFoundError:

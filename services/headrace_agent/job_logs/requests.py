@@ -22,13 +22,13 @@ from headrace.wire.refusals import BadRequest, NotAllowed, NotFound, NotReady, R
 from headrace_agent.job_logs.reader import newest_attempt, read_log
 
 _ADMISSION_S: Final = 2.0
-#: Seconds for which an answer of admission is reused, because a client that follows a log asks many times a second. A right that was
-#: taken away ends after this time.
+#: Seconds for which an answer of admission is reused, because a client that follows a log asks many times a second. So a person whose right
+#: to read is taken away can read for at most this time longer.
 _HOLDS_S: Final = 0.5
 #: Seconds for which a permission to read is reused while admission does not answer, for example while a standby takes over.
 _HOLDS_UNANSWERED_S: Final = 10.0
 _MOST_SAID: Final = 10_000
-#: Bytes of output that people read from this node in a second. This is half of what a node may send before admission holds it out.
+#: Upper bound of the bytes of output that people can read from this node in a second. A node that sends twice as much is held out.
 _MOST_READ_BYTES_PER_S: Final = 32 * 1024 * 1024
 
 
@@ -43,7 +43,7 @@ class Readers:
         self._said: dict[tuple[OperationId, str, str], tuple[Refusal | None, float]] = {}
 
     async def refusal_of(self, operation: OperationId, user: str, *, session_in: str = "") -> Refusal | None:
-        """Return the refusal for a user who may not read the logs of an operation, or None if the user may.
+        """Return the refusal for a user who may not read the logs of an operation, or None if the user may read them.
 
         With `session_in` (the tree of this node), the answer says whether the user may have a session with the operation's jobs.
         """
@@ -57,7 +57,7 @@ class Readers:
             answer = decode_answer(data, LogReader)
         except (BusError, BadMessage, MessageTooLarge) as error:
             was_allowed = said is not None and said[0] is None
-            # If admission allowed a session earlier, the session continues while admission is down, as the job of the session does.
+            # A session that admission allowed earlier continues while admission is down, just as the job of the session continues.
             if said is not None and was_allowed and (session_in or now_s < said[1] + _HOLDS_UNANSWERED_S):
                 return None
             what = "have a session with the job" if session_in else "read the log"
@@ -71,7 +71,7 @@ class Readers:
 
 
 class AnswerRate:
-    """Delays the answers that contain output of jobs, so that no reader can have this node held out for a flood."""
+    """Delays answers that contain output of jobs. Otherwise people who read logs could make this node send so much that it is held out."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -126,7 +126,8 @@ class JobLogs:
         if not attempt:
             return missing
         key = JobKey(request.operation, request.index, attempt)
-        # This check comes before the reading: if the job ends in between, the next request reports the end.
+        # Whether the job runs is checked before its log is read. If the job ends in between, this answer still says that it runs, and the
+        # next answer has the rest of the log and the end.
         runs = self._runs(key)
         chunk = read_log(self._folder, key, request.stream.value, request.offset, request.limit)
         if not chunk.exists and known is None and not os.path.isdir(f"{self._folder}/{request.operation}"):

@@ -26,7 +26,7 @@ from headrace_agent.runner.settings import Settings, parse
 
 
 def main(arguments: list[str]) -> int:
-    """Run the runner to its end. Return its exit status."""
+    """Start the runner, and return its exit status when it has ended."""
     require_linux_in_process("the runner of a Headrace agent")
     try:
         settings = parse(arguments)
@@ -60,19 +60,19 @@ def main(arguments: list[str]) -> int:
 
 
 def _keep_descriptors() -> None:
-    """Keep jobs from inheriting descriptors that the parent process left open.
+    """Keep jobs from inheriting descriptors that the runner itself inherited from its parent process.
 
     Descriptors that Python opens are not inherited.
     """
     for name in os.listdir("/proc/self/fd"):
-        # The descriptor of this listing is closed by now.
+        # One of the names is the descriptor by which the folder was listed. It is closed by now, so the call below fails for it.
         with contextlib.suppress(OSError):
             if int(name) > 2:
                 os.set_inheritable(int(name), False)
 
 
 def _hear_all_signals() -> None:
-    """Undo what the parent process ignored or blocked, since the jobs would inherit it.
+    """Give all signals that the parent process ignored or blocked their normal effect again, since the jobs would inherit these settings.
 
     Python itself ignores two signals (SIGPIPE, SIGXFSZ) and restores them for every child.
     """
@@ -85,9 +85,9 @@ def _hear_all_signals() -> None:
 def _make_runner(settings: Settings) -> Runner:
     # `setsid` fails if the process leads a session already.
     with contextlib.suppress(PermissionError):
-        # Closing a terminal ends all processes of its session, and the runner must survive that.
+        # When a terminal is closed, all processes of its session end. In a session of its own the runner survives that.
         os.setsid()
-    # Jobs inherit this limit: a core file could fill a disk.
+    # Jobs inherit this limit. Without it, core files of jobs could fill a disk.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,9 +1,9 @@
 """The runner's end of the connection to the agent: a unix socket with one connected agent at a time.
 
-A new connection becomes the agent's connection when `Hello` arrives on it. The agent's earlier connection is then closed. Before
-`Hello` the runner sends nothing on the new connection. A connection is closed and counted if something else arrives on it, or if it
-belongs to another user. The jobs are not affected. If an order of the agent cannot be read, only the job that the order is about
-ends: see `unreadable_messages`.
+A new connection becomes the agent's connection when `Hello` arrives on it. The agent's earlier connection is then closed. Before `Hello`
+the runner sends nothing on the new connection. A connection is closed and counted as garbage if another message arrives on it before
+`Hello`, if it carries unreadable bytes, or if it belongs to another user. That does not affect the jobs. If an order of the agent cannot be
+read, only the job that the order is about ends: see `unreadable_messages`.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ from headrace_agent.runner.unreadable_messages import order_instead_of
 
 _READ_BYTES = 256 * 1024
 _MOST_GUESTS = 8
-#: Upper bound of frames in one system call; Linux accepts up to 1,024 pieces.
+#: Upper bound of frames that one system call sends; Linux accepts up to 1,024.
 _MOST_FRAMES_AT_ONCE = 256
-#: Unsent bytes above which the agent counts as stuck. Its connection is closed, and it gets a full report when it reconnects.
+#: Number of unsent bytes above which the agent counts as stuck. Its connection is then closed, and the agent gets a full report when it
+#: reconnects.
 _MOST_WAITING_BYTES = 64 * 1024 * 1024
 _CREDENTIALS = struct.Struct("3i")
-#: Nanoseconds for which the report of an end may wait for further messages if the next job has started already. Such an end is not
-#: urgent, since the agent need not act on it.
+#: Nanoseconds for which the report of a job's end may wait for further messages, if the next queued job has been started already. Such a
+#: report is not urgent, since the agent need not act on it.
 _TOGETHER_NS = 5 * NS_PER_MS
 
 
@@ -59,7 +60,7 @@ class _Connection:
 
 
 class AgentLink:
-    """Listens in the state folder for processes of the user `uid`. Raises OSError if it cannot listen there."""
+    """Listens on a socket in the state folder, for connections of processes of the user `uid`. Raises OSError if that is not possible."""
 
     def __init__(self, state: str, poll: select.epoll, log: Logger, uid: int) -> None:
         self._poll = poll
@@ -69,7 +70,7 @@ class AgentLink:
         self._connections: dict[int, _Connection] = {}
         self._agent = -1
         self._is_urgent = False
-        #: CLOCK_BOOTTIME in nanoseconds at which queued messages are sent at the latest; None: none is queued.
+        #: CLOCK_BOOTTIME in nanoseconds at which queued messages are sent at the latest; None: no message is queued.
         self.due_ns: int | None = None
         #: Connections that may hold complete frames which were not decoded yet.
         self._unread: dict[int, None] = {}
@@ -91,7 +92,7 @@ class AgentLink:
         return self._agent < 0 or not self._connections[self._agent].outbox
 
     def on_event(self, fd: int, mask: int) -> bool:
-        """Handle an event of the poll. Return False if the descriptor does not belong to the link."""
+        """Handle an event of the poll. Return False if the descriptor is not one of this object."""
         if fd == self._listener.fileno():
             self._accept()
         elif fd in self._connections:
@@ -104,7 +105,7 @@ class AgentLink:
         return True
 
     def messages(self, most: int) -> list[ToRunner]:
-        """Return at most `most` messages of the agent, oldest first."""
+        """Decode the data that has arrived, and return at most `most` messages of the agent, oldest first."""
         found: list[ToRunner] = []
         for fd in list(self._unread):
             while fd in self._unread and len(found) < most:
@@ -116,11 +117,13 @@ class AgentLink:
         return found
 
     def send(self, message: FromRunner) -> None:
-        """Send a message to the agent with the next `flush`, or when the agent reads. Without an agent the message is dropped."""
+        """Queue a message for the agent. It is sent by a later `flush`, as soon as the agent reads. Without an agent the message is
+        dropped.
+        """
         if self._agent < 0:
             return
         connection = self._connections[self._agent]
-        # The first frame does not count against the bound: it may be a full report, whose size depends on what the node holds.
+        # The first frame is not counted: it may be a full report, which may alone be larger than the bound.
         front = connection.outbox[0] if connection.outbox else b""
         if connection.waiting_bytes - len(front) > _MOST_WAITING_BYTES:
             self._close(self._agent, "it does not read")
@@ -133,7 +136,7 @@ class AgentLink:
         connection.waiting_bytes += len(frame)
 
     def flush(self, now_ns: int) -> None:
-        """Send all queued messages, unless all of them may wait. This wakes the agent once, not once for each message."""
+        """Send all queued messages, unless all of them may still wait. Messages that are sent together wake the agent only once."""
         connection = self._connections.get(self._agent)
         if connection is None or not connection.outbox or connection.mask != select.EPOLLIN:
             self._is_urgent, self.due_ns = False, None
@@ -172,7 +175,7 @@ class AgentLink:
         self._poll.register(connection, select.EPOLLIN)
 
     def _read(self, fd: int) -> None:
-        # Earlier messages of this connection are not obeyed yet. Nothing more is read, so that a fast sender must wait.
+        # If earlier messages of this connection are not obeyed yet, nothing more is read. So a fast sender must wait.
         if fd in self._unread:
             return
         connection = self._connections[fd]
@@ -208,12 +211,14 @@ class AgentLink:
         return message
 
     def _message_in(self, frame: bytes, fd: int) -> ToRunner:
-        """Decode a frame. An unusable order of the agent ends its own run, and the connection stays open. Raises `BadFrame`."""
+        """Decode a frame. If it is an unusable order of the agent, return an order that ends the job which the order is about. Raises
+        `BadFrame` for anything else that is unusable; the caller then closes the connection.
+        """
         try:
             message: ToRunner = unpack(frame, self._decoder)
             if isinstance(message, Run | RunAhead):
                 run = message if isinstance(message, Run) else message.run
-                # The id becomes a part of paths, so it must be legal.
+                # The operation's id becomes a part of paths, so it must be legal.
                 operation_id(run.job.operation)
         except (BadFrame, BadInput) as error:
             instead = order_instead_of(frame, str(error)) if fd == self._agent else None
@@ -236,7 +241,7 @@ class AgentLink:
                 if sent:
                     outbox[0] = outbox[0][sent:]
         except (BlockingIOError, InterruptedError):
-            # The rest is sent when the poll says that the agent can receive.
+            # The rest is sent when the poll reports that the socket accepts more.
             pass
         except OSError as error:
             self._close(fd, str(error))
@@ -261,7 +266,7 @@ class AgentLink:
 def _listen(state: str) -> socket.socket:
     path = f"{state}/{SOCKET_NAME}"
     with contextlib.suppress(FileNotFoundError):
-        # The socket belongs to a runner that was killed, since this process holds the lock.
+        # A socket that exists was left by a runner that was killed: this process holds the lock, so no other runner lives.
         os.unlink(path)
     folder = os.open(state, os.O_RDONLY | os.O_DIRECTORY)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -1,4 +1,4 @@
-"""Effects that the runner's engine asks of its shell, and facts about the host that the shell gives the engine. Data only."""
+"""The effects that the runner's engine returns for its shell to carry out, and facts that the shell gives the engine. Data only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace_agent.runner.protocol import Run, ToAgent
 
 
 class Launch(NamedTuple):
-    """Start the job, then call `on_started` or `on_not_started`."""
+    """Start the job, then call `on_started` if its program runs, or `on_not_started` if it cannot run."""
 
     run: Run
 
@@ -37,7 +37,7 @@ class Keep(NamedTuple):
 
 
 class Drop(NamedTuple):
-    """Release the file of an acknowledged job."""
+    """Release the file of a job whose end the agent has acknowledged."""
 
     job: JobKey
 
@@ -49,16 +49,16 @@ class SendToAgent(NamedTuple):
 
 
 class EndRunner(NamedTuple):
-    """End the runner, because it was ordered to end all jobs. All jobs have ended, or had their time to end."""
+    """End the runner, because it was ordered to end all jobs, and all jobs have ended or the time for their end is over."""
 
 
 RunnerEffect = Launch | Signal | TellDeadline | Keep | Drop | SendToAgent | EndRunner
 
 
 class JobExit(msgspec.Struct, frozen=True):
-    """Facts about a main process that ended, as the host reports them."""
+    """The end of a job's main process: facts that the shell got from the host."""
 
-    #: CLOCK_BOOTTIME in nanoseconds at which the end was noticed; 0: it was noticed now.
+    #: CLOCK_BOOTTIME in nanoseconds at which the end was noticed; 0: not known, and the present time counts.
     main_ended_ns: int = 0
     exit_code: int | None = None
     signal: int | None = None
@@ -74,7 +74,7 @@ class JobExit(msgspec.Struct, frozen=True):
 
 
 class About(msgspec.Struct, frozen=True):
-    """Facts about the runner itself for its full report."""
+    """Facts about the runner itself, which its full report contains."""
 
     isolation: str
     isolation_detail: str

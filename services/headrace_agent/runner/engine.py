@@ -1,4 +1,4 @@
-"""The runner's decisions: which jobs it has, the state of each job, and what the runner does about each job and when.
+"""The runner's decisions: which jobs it has, in which state each job is, and what the runner does about each job and when.
 
 Invariants (`check`):
 
@@ -43,14 +43,14 @@ from headrace_agent.runner.protocol import (
     Started,
 )
 
-#: Milliseconds from the signal to SIGKILL if the runner stops a job that cannot continue, for example because its log cannot be written.
+#: Milliseconds from the job's signal to SIGKILL if the runner itself stops a job, for example because the job's log cannot be written.
 _OWN_TIMEOUT_MS = 5_000
 
 
 class RunnerEngine:
     """The decisions about all jobs of a runner.
 
-    `most_jobs` is the number of jobs that may be live at once. It depends on the number of files that the runner may open.
+    `most_jobs` is the largest number of jobs that may be live at once. It follows from the number of files that the runner may open.
     """
 
     def __init__(self, most_jobs: int = 100_000) -> None:
@@ -60,16 +60,18 @@ class RunnerEngine:
         self._newest: dict[str, LiveJob] = {}
         self._ended: dict[JobKey, JobEnd] = {}
         self._interruptions = JobInterruptions(self._live)
-        #: The latest lease; None: no agent has sent a lease.
+        #: The lease that ends last of all that agents have sent; None: no agent has sent a lease.
         self._lease: NodeLease | None = None
         self._lease_enforced = False
         self._end_all: Stop | None = None
-        #: Number of times that an expired lease was noticed so late that other nodes could already have the jobs.
+        #: Number of times that the runner noticed the end of its lease so late that the jobs may already have run on other nodes.
         self._leases_seen_late = 0
         self._leave_ns: int | None = None
 
     def on_recovered(self, ends: list[JobEnd], now: Moment) -> Outcome[None, RunnerEffect]:
-        """Record the ends that an earlier runner kept and the jobs that were lost with it. Called once, before anything else."""
+        """Record the ends that an earlier runner kept, and the ends of jobs that were lost when it was killed. Called once, before
+        anything else.
+        """
         self._ended.update((end.key, end) for end in ends)
         return Outcome(None, [SendToAgent(Ended(end)) for end in ends])
 
@@ -77,7 +79,7 @@ class RunnerEngine:
         """Send the full report to a new agent, and drop all jobs that the previous agent had queued."""
         for job in self._live.values():
             job.ahead.clear()
-        # A starting job is in the full report too: otherwise the allocator would give it to another node.
+        # A starting job is in the full report too. Otherwise it would count as gone, and the allocator would give it to another node.
         running = [job.kept(job.started or _on_its_way(job.run, now), now) for job in self._live.values()]
         picture = FullReport(
             running=running,
@@ -129,13 +131,13 @@ class RunnerEngine:
         return Outcome(None, [SendToAgent(Recalled(order.allocation))])
 
     def on_started(self, key: JobKey, pid: int, now: Moment) -> Outcome[None, RunnerEffect]:
-        """Record that the process of a job runs since `now`. If the job was to be stopped meanwhile, it is stopped now."""
+        """Record that the process of a job runs since `now`. If the job was ordered to stop while it was starting, it is stopped now."""
         job = self._live[key]
         job.state = next_state(job.state, JobEvent.STARTED)
         job.started = Started(key, pid, now.wall_ms, now.steady_ns, job.run.account)
         stopping: list[RunnerEffect] = []
         if job.stop is not None and job.deadline_ns is not None:
-            # A kill that came before the program began may have hit nothing, so it is repeated at once.
+            # A kill that was sent before the program ran may have reached no process, so it is repeated at once.
             was_killed = job.killed_after_ms is not None
             left_ms = 0 if was_killed else max(0, job.deadline_ns - now.steady_ns) // NS_PER_MS
             stopping = self._interruptions.interrupt(key, job, job.stop._replace(timeout_ms=left_ms), now)
@@ -163,7 +165,7 @@ class RunnerEngine:
         return Outcome(None, effects + self._leave())
 
     def on_exited(self, key: JobKey, exit: JobExit, now: Moment) -> Outcome[None, RunnerEffect]:
-        """Record that a job's main process ended and no process of the job is left. If it ended by itself, the next queued job starts.
+        """Record that a job's main process ended and no process of the job is left. If the job ended by itself, its next queued job starts.
 
         A main process that ended before the runner's signal counts as ended by itself, even if other processes of the job lived
         longer.
@@ -183,17 +185,17 @@ class RunnerEngine:
         return Outcome(None, effects + ([Launch(following)] if following is not None else self._leave()))
 
     def on_failure(self, key: JobKey, reason: str, now: Moment) -> Outcome[None, RunnerEffect]:
-        """End a job that cannot continue. The job counts as failed with this reason."""
+        """End a job that cannot continue, for example because its log cannot be written. The job counts as failed, with this reason."""
         stop = Stop(JobResult.FAILED, reason, _OWN_TIMEOUT_MS)
         return Outcome(None, self._stop_live(key, stop, now))
 
     def on_not_confined(self, key: JobKey, reason: str, now: Moment) -> Outcome[None, RunnerEffect]:
-        """End a job whose limits the host could not set. It does not count as a failure of the operation."""
+        """End a job whose limits the host could not set. This end does not count as a failure of the operation."""
         stop = Stop(JobResult.ABORTED, reason, _OWN_TIMEOUT_MS, is_host_fault=True)
         return Outcome(None, self._stop_live(key, stop, now))
 
     def on_interrupt(self, order: Interrupt, now: Moment) -> Outcome[None, RunnerEffect]:
-        """Send the job's signal, and SIGKILL after the timeout. A job that is not live is ignored."""
+        """Send a job its interruption signal, and SIGKILL after the timeout. If the job is not live, the order is ignored."""
         stop = Stop(JobResult.ABORTED, order.reason, order.timeout_ms, order.note)
         return Outcome(None, self._stop_live(order.job, stop, now))
 
@@ -233,13 +235,13 @@ class RunnerEngine:
         return Outcome(None, [*effects, *self.on_time(now).effects])
 
     def on_acknowledge(self, jobs: list[JobKey], now: Moment) -> Outcome[None, RunnerEffect]:
-        """Drop ends that are recorded elsewhere."""
+        """Drop the kept ends of these jobs, which the agent acknowledged because admission has recorded them."""
         return Outcome(None, [Drop(key) for key in jobs if self._ended.pop(key, None) is not None])
 
     def on_time(self, now: Moment) -> Outcome[None, RunnerEffect]:
         """Do what is due now: time limits and deadlines of jobs, and the end of the lease.
 
-        The shell calls it not later than `next_wake_ns`. An early call does no harm.
+        The shell calls this method not later than `next_wake_ns`. An early call does no harm.
         """
         effects: list[RunnerEffect] = []
         lease = self._lease
@@ -362,7 +364,9 @@ class RunnerEngine:
         return None
 
     def _enforce_lease(self, lease: NodeLease, now: Moment) -> list[RunnerEffect]:
-        """End all jobs. Their time until the kill is counted from the end of the lease, even if the runner notices the end late."""
+        """Interrupt all jobs. The time until they are killed is counted from the end of the lease, even if the runner notices that end
+        late.
+        """
         left_ms = lease.timeout_ms - (now.steady_ns - lease.until_boottime_ns) // NS_PER_MS
         reason = "the lease of the node ended: no heartbeat of the node was answered in time"
         late_ms = (now.steady_ns - lease.until_boottime_ns) // NS_PER_MS
@@ -396,5 +400,5 @@ class RunnerEngine:
 
 
 def _on_its_way(run: Run, now: Moment) -> Started:
-    """Return a start report for a job whose process does not run its program yet."""
+    """Return a report of the start of a job whose process does not run its program yet: without a pid, and with the present time."""
     return Started(run.job, 0, now.wall_ms, now.steady_ns, run.account)

@@ -1,6 +1,6 @@
 """Frames on the runner's unix socket: 4 bytes of length, big-endian, then the message in msgpack.
 
-Both ends use this module. It does no I/O except in `connect`.
+The runner and the agent both use this module. Only `connect` does I/O.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class BadFrame(HeadraceError):
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames. Raises `BadFrame` as soon as a length above `largest_bytes` is announced."""
+    """Cuts a stream of bytes into frames. Raises `BadFrame` as soon as a frame announces a length above `largest_bytes`."""
 
     def __init__(self, largest_bytes: int) -> None:
         self._largest_bytes = largest_bytes
@@ -75,8 +75,8 @@ def connect(state_folder: str) -> socket.socket:
     try:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            # A frozen runner accepts no connection. With its queue full, a blocking connect would wait as long as the runner is
-            # frozen.
+            # A frozen runner accepts no connection. Once the queue of its socket is full, a blocking connect would wait as long as the
+            # runner is frozen.
             connection.setblocking(False)
             connection.connect(f"/proc/self/fd/{folder}/{SOCKET_NAME}")
             connection.setblocking(True)

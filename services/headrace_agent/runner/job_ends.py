@@ -20,13 +20,13 @@ from headrace_agent.runner.protocol import Run, Started
 NOT_RUNNABLE: Final = 126
 
 
-#: Results of a stop that the exit code of an interruptible job can replace. The exit code may say that the job was completed, or that it
+#: Results of a stop that the exit code of an interruptible job can change: the exit code may say that the job was completed, or that it
 #: saved its state.
 _INTERRUPTIONS: Final = (JobResult.ABORTED, JobResult.TIMED_OUT)
 
 
 class Stop(NamedTuple):
-    """The reason why the runner ends a job, and the result that the end then counts as."""
+    """A decision of the runner to end a job: the reason, and the result that the job's end then counts as."""
 
     result: JobResult
     reason: str
@@ -51,9 +51,9 @@ def out_of_memory_words(run: Run) -> str:
 def with_memory_judged(run: Run, exit: JobExit) -> JobExit:
     """Return the exit of a job, marked as out of memory if a lack of memory probably caused the kill.
 
-    That is probable if the job was killed, its memory had reached its limit, and no cgroup counted kills. Without a cgroup the
-    kernel kills processes only when the whole host is out of memory, and a job at its limit is the likely cause. Whatever the cause
-    was, such a job needs more memory than it asked for.
+    Only jobs that ran without a cgroup are judged here: for a job in a cgroup, the kernel counts the processes that it killed for lack of
+    memory. A lack of memory is the probable cause if the job was killed and its memory had reached its limit. Without a cgroup the kernel
+    kills processes only when the whole host is out of memory. Whatever the cause was, such a job needs more memory than it asked for.
     """
     is_killed = exit.signal == signal.SIGKILL and not exit.from_cgroup
     if not is_killed or exit.failure or not 0 < run.memory_bytes <= exit.max_rss_bytes:
@@ -64,10 +64,10 @@ def with_memory_judged(run: Run, exit: JobExit) -> JobExit:
 def result_of(
     exit: JobExit, stop: Stop | None, *, interruptible: bool = False, killed_after_ms: int | None = None
 ) -> tuple[JobResult, str]:
-    """Return the result that an end counts as, and the reason. `stop` is the runner's stop if its signal came before the end.
+    """Return the result that the end of a job counts as, and the reason. `stop` is given if the runner's signal came before the end.
 
-    After a signal of the runner the result is that of the stop, because the runner cannot see whether the job was completed or
-    obeyed the signal. Only the exit code of an interruptible job shows that.
+    After a signal of the runner the result is the result of the stop, because the runner cannot see whether the job was completed or only
+    obeyed the signal. The exit code of an interruptible job shows this, so such an exit code may change the result.
     """
     if stop is not None:
         if interruptible and stop.result in _INTERRUPTIONS:
@@ -95,7 +95,7 @@ def job_end(
     now: Moment,
     stop: Stop | None = None,
 ) -> JobEnd:
-    """Return the record of an end. `now` is used if the host did not say when the main process ended."""
+    """Return the record of the end of a job. If it is not known when the main process ended, `now` counts as the time of the end."""
     # The wall clock may have been set while the job ran, so the run time is measured with the steady clock.
     started_at_ms = started.started_at_ms if started is not None else now.wall_ms
     ended_ns = exit.main_ended_ns or now.steady_ns

@@ -1,4 +1,5 @@
-"""Interruptions of jobs: a job gets its signal, and SIGKILL after its timeout. At its time limit it is interrupted as well. Pure.
+"""Interruptions of jobs: an interrupted job gets its signal, and SIGKILL after a timeout. A job is also interrupted when it reaches its
+time limit. Pure.
 
 The deadline of a kill never moves to a later time.
 """
@@ -19,11 +20,11 @@ from headrace_agent.runner.job_ends import Stop, time_limit_stop
 from headrace_agent.runner.job_states import JobEvent, JobState, next_state
 from headrace_agent.runner.protocol import Interrupt, KeptJob, Run, Started
 
-#: Milliseconds after SIGKILL at which a process that is still there gets another SIGKILL. A runner that is ending all jobs exits after this
-#: time, even if a process of a job is still there.
+#: Milliseconds after SIGKILL at which a job that has not ended gets another SIGKILL. A runner that is ending all jobs exits this time after
+#: the last kill was due, even if a job has not ended.
 KILL_TIMEOUT_MS = 10_000
-#: Largest number of entries in the heap of deadlines for each live job. Above it, entries of ended jobs are dropped: short jobs with long
-#: time limits would otherwise fill the memory.
+#: Number of entries in the heap of deadlines, for each live job, above which the entries of ended jobs are dropped. Otherwise short jobs
+#: with long time limits would fill the memory.
 _MOST_DEADLINES_OF_A_JOB = 8
 
 
@@ -39,16 +40,16 @@ class LiveJob(msgspec.Struct):
     stopped_ns: int = 0
     #: Milliseconds from `stopped_ns` to the first SIGKILL; None: the job was not killed.
     killed_after_ms: int | None = None
-    #: CLOCK_BOOTTIME in nanoseconds of the next kill.
+    #: CLOCK_BOOTTIME in nanoseconds at which the job is killed next; None: no kill is planned.
     deadline_ns: int | None = None
     #: CLOCK_BOOTTIME in nanoseconds at which the time limit of the job is reached; None: the job has no limit, has not started, or has
     #: reached its limit.
     limit_ns: int | None = None
-    #: Queued jobs of its allocation, in order.
+    #: Jobs of the same allocation that are queued behind this job, in order.
     ahead: deque[Run] = msgspec.field(default_factory=deque)
 
     def kept(self, started: Started, now: Moment) -> KeptJob:
-        """Return the job's entry in the full report, as a running job."""
+        """Return the entry for this job in the full report, where it counts as running."""
         if self.stop is None or self.deadline_ns is None:
             return KeptJob(self.run, started)
         left_ms = max(0, self.deadline_ns - now.steady_ns) // NS_PER_MS
@@ -56,15 +57,15 @@ class LiveJob(msgspec.Struct):
 
 
 class JobInterruptions:
-    """Interrupts the jobs of a runner. `live` is its table of live jobs, which the runner changes."""
+    """Interrupts the jobs of a runner. `live` is the runner's own table of live jobs."""
 
     def __init__(self, live: Mapping[JobKey, LiveJob]) -> None:
         self._live = live
-        #: Heap of deadlines and time limits; an entry counts only while its job still has that deadline or limit.
+        #: Heap of deadlines and time limits, each with its job. An entry counts only while its job still has this deadline or limit.
         self.awaited: list[tuple[int, JobKey]] = []
 
     def on_time(self, now: Moment) -> list[RunnerEffect]:
-        """Interrupt the jobs whose time limit is reached, and kill those whose deadline has come."""
+        """Interrupt the jobs whose time limit is reached, and kill the jobs whose deadline has come."""
         effects: list[RunnerEffect] = []
         while self.awaited and self.awaited[0][0] <= now.steady_ns:
             due_ns, key = heapq.heappop(self.awaited)
@@ -77,7 +78,9 @@ class JobInterruptions:
         return effects
 
     def interrupt(self, key: JobKey, job: LiveJob, stop: Stop, now: Moment) -> list[RunnerEffect]:
-        """Stop a job. The first reason stays, the earliest deadline applies, and the newest note is kept for a later agent."""
+        """Stop a job. If it is being stopped already, the first reason stays, the earliest deadline applies, and the newest note is
+        kept for a later agent.
+        """
         job.stop = stop if job.stop is None else job.stop._replace(note=stop.note or job.stop.note)
         due_ns = now.steady_ns + stop.timeout_ms * NS_PER_MS
         effects: list[RunnerEffect] = []
@@ -115,7 +118,7 @@ class JobInterruptions:
         self.add(key, due_ns)
 
     def add(self, key: JobKey, due_ns: int) -> None:
-        """Await a deadline or time limit of a live job."""
+        """Add a deadline or a time limit of a live job to the awaited times."""
         heapq.heappush(self.awaited, (due_ns, key))
         if len(self.awaited) > _MOST_DEADLINES_OF_A_JOB * (1 + len(self._live)):
             self.awaited = [(at_ns, key) for at_ns, key in self.awaited if self._counts(at_ns, key)]

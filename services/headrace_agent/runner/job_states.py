@@ -11,11 +11,11 @@ class JobState(enum.Enum):
     ABSENT = "absent"
     STARTING = "starting"
     RUNNING = "running"
-    #: The job was asked to end, and a kill is due.
+    #: The job was asked to end, and will be killed at its deadline.
     INTERRUPTED = "interrupted"
     #: SIGKILL was sent.
     KILLED = "killed"
-    #: The job has ended, and its end is not acknowledged.
+    #: The job has ended, and the agent has not acknowledged the end.
     ENDED = "ended"
 
 
@@ -26,7 +26,7 @@ class JobEvent(enum.Enum):
     STARTED = "started"
     NOT_STARTED = "not_started"
     INTERRUPT = "interrupt"
-    #: The kill of an interrupted job is due.
+    #: The deadline has come at which an interrupted job is killed.
     DEADLINE = "deadline"
     EXITED = "exited"
     ACKNOWLEDGE = "acknowledge"

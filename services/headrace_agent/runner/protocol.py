@@ -1,13 +1,14 @@
 """The messages between an agent and the runner of its host, over a unix socket.
 
-A frame is a 4-byte big-endian length and a message in msgpack. One agent is connected at a time, and a second connection replaces
-the first. The runner outlives the agent: it answers `Hello` with a full report (`FullReport`), so that a restarted agent knows what
-runs. An ended job is reported and kept in a file until it is acknowledged, so its end is known even after a restart of the runner.
+A frame is a 4-byte big-endian length and a message in msgpack. One agent is connected at a time, and the connection of a second agent
+replaces the connection of the first. The runner outlives the agent. It answers `Hello` with a full report (`FullReport`), from which a
+restarted agent learns what runs. An ended job is reported and kept in a file until it is acknowledged, so its end is known even after a
+restart of the runner.
 
-`Hello` is the first frame of a connection. A connection replaces the connection before it only when `Hello` has arrived, and the
-runner sends nothing on it earlier. A frame that is too large, unreadable or out of turn closes the connection and changes nothing.
-The exception is an unreadable frame about a known run: that run ends with the reason, and the connection stays open
-(`unreadable_messages`).
+`Hello` is the first frame of a connection. A new connection replaces the earlier one only when `Hello` has arrived on it, and until then
+the runner sends nothing on it. If a frame is too large, unreadable, or comes before `Hello`, the connection is closed and the frame has no
+other effect. The exception is an unreadable frame that still shows which run it is about: that run ends with the reason, and the connection
+stays open (`unreadable_messages`).
 """
 
 from __future__ import annotations
@@ -26,22 +27,22 @@ LARGEST_REQUEST_BYTES = 4 * 1024 * 1024
 #: Upper bound in bytes of one frame to the agent. A full report is always one frame: if it were split, a job that is missing in the first
 #: part would count as gone.
 LARGEST_ANSWER_BYTES = 1024 * 1024 * 1024
-#: Stands for an account if the person has none on this host. No real account has such a name.
+#: Name that stands in place of an account if the person has no account on this host. No real account has such a name.
 NO_ACCOUNT = "(none)"
 #: Variable of every process of a job: `HEADRACE_JOB=<operation>.<index>.<attempt>`.
 MARKER = "HEADRACE_JOB"
-#: Variable of every process of a job: the state folder of its runner. It is needed because users name operations, so two clusters on one
-#: host may have jobs with the same name.
+#: Variable of every process of a job: the state folder of its runner. It tells apart jobs of two clusters on one host, which may have the
+#: same name, because users choose the names of operations.
 RUNNER_MARKER = "HEADRACE_RUNNER"
-#: Prefix of both variables in the environment of the helper that Podman leaves beside a container (conmon). Podman passes little else
-#: than variables of the locale to the helper.
+#: Prefix of the second copy of both markers, for the helper that Podman leaves beside a container (conmon). Podman passes hardly any
+#: variables to the helper except those of the locale, which have this prefix.
 HELPER_PREFIX = "LC_"
 
 _Natural = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
 class RunContainer(msgspec.Struct, frozen=True):
-    """The container that a job's command starts."""
+    """Facts about the container that a job's command starts."""
 
     #: Exit code by which the container runtime says that it could not start the container.
     failed_code: int
@@ -51,13 +52,13 @@ class RunContainer(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True, tag="run"):
-    """Start this job. If the job is known already (running or ended), nothing is started and its state is sent again."""
+    """Start this job. If the runner knows the job already (running or ended), it starts nothing and sends the state of the job again."""
 
     job: JobKey
     allocation: str
     argv: list[str]
-    #: The whole environment. The runner adds only `HEADRACE_JOB=<operation>.<index>.<attempt>` and `HEADRACE_RUNNER=<state
-    #: folder>`, by which it finds its processes.
+    #: The whole environment. The runner adds only `HEADRACE_JOB=<operation>.<index>.<attempt>` and `HEADRACE_RUNNER=<state folder>`, by
+    #: which it finds the job's processes, and the variables of the job's account.
     environment: dict[str, str]
     #: Absolute path; empty: a scratch folder that the runner makes and removes, or the home folder of the account.
     working_directory: str
@@ -68,21 +69,21 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     #: Largest number of bytes of each of the two logs of the job (stdout, stderr); rotation removes older output. 0: the cap in the
     #: runner's settings.
     log_cap_bytes: _Natural = 0
-    #: The agent's own note about the job, returned unchanged in the full report.
+    #: The agent's own note about the job. The runner does not read the note, and returns it in the full report.
     note: bytes = b""
-    #: True if the job understands the signal. Its exit code afterwards then says whether it was completed or saved its state.
+    #: True if the job handles `interrupt_signal`. Its exit code after the signal then says whether the job was completed or saved its
+    #: state.
     interruptible: bool = False
     interrupt_signal: InterruptSignal = InterruptSignal.SIGTERM
-    #: File into which the runner writes the time of the job's kill when it sends the job's signal; empty: none.
+    #: File into which the runner writes, when it sends the job's signal, the time at which it will kill the job; empty: none.
     deadline_file: str = ""
-    #: Folder that is made for the job before it starts, for its account only; empty: none. Its parent is the host's exchange
-    #: folder.
+    #: Folder in the host's exchange folder that is made before the job starts, and that only the job's account can enter; empty: none.
     exchange_folder: str = ""
     #: Account of the host that the job runs as; empty: the runner's own.
     account: AccountName = ""
-    #: Smallest uid of an account that may start the job; smaller uids belong to system accounts. 0: any uid except the superuser's.
+    #: Smallest uid that `account` may have; smaller uids belong to system accounts. 0: any uid except the superuser's.
     lowest_uid: _Natural = 0
-    #: Reason why the job cannot be started; the runner then only reports its end. Empty: the job can be started.
+    #: Reason why the agent already knows that the job cannot be started; the runner then only reports the job's end. Empty: no such reason.
     not_started_for: Annotated[str, msgspec.Meta(max_length=4096)] = ""
     #: True if `not_started_for` is a host fault.
     is_host_fault: bool = False
@@ -94,19 +95,19 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     closed_files: list[str] = []
     #: Milliseconds from the start of the program until the job is interrupted; null: no limit.
     time_limit_ms: UnixMillis | None = None
-    #: Milliseconds from the job's signal at its time limit to SIGKILL.
+    #: Milliseconds to SIGKILL from the signal that the job gets at its time limit.
     interruption_timeout_ms: UnixMillis = 10_000
-    #: True if the job gets a terminal instead of an empty stdin and logged output.
+    #: True if the job gets a terminal. Otherwise its stdin is empty, and its output is logged.
     terminal: bool = False
     #: The container that the job's command starts; None: the job runs without a container.
     container: RunContainer | None = None
 
 
 class RunAhead(msgspec.Struct, frozen=True, tag="run_ahead"):
-    """Queue this job: start it, without being asked again, once the earlier jobs of its allocation have ended by themselves.
+    """Queue this job: the runner starts it, without a further order, once the earlier jobs of its allocation have ended by themselves.
 
-    It is dropped if no job of its allocation is live, if the job before it is stopped or cannot start, and at the next `Hello`.
-    `Ended` says which job followed.
+    The queued job is dropped if no job of its allocation is live, if the job before it is stopped or cannot start, and at the next `Hello`.
+    When a job ends and its queued job starts, `Ended.followed_by` names the queued job.
     """
 
     run: Run
@@ -125,32 +126,32 @@ class Interrupt(msgspec.Struct, frozen=True, tag="interrupt"):
     timeout_ms: UnixMillis
     #: Why the job is interrupted; becomes part of the `reason` of its end.
     reason: str
-    #: The agent's own note about the interruption, returned unchanged in the full report.
+    #: The agent's own note about the interruption. The runner returns it in the full report.
     note: bytes = b""
 
 
 class EndAll(msgspec.Struct, frozen=True, tag="end_all"):
-    """Interrupt every job as `Interrupt` does, start no further job, and exit once all ends are written."""
+    """Interrupt every job as `Interrupt` does, start no further job, and exit once the ends of all jobs are written."""
 
     timeout_ms: UnixMillis
     reason: str
 
 
 class NodeLease(msgspec.Struct, frozen=True, tag="lease"):
-    """End all jobs when CLOCK_BOOTTIME (ns) passes this time, unless a later lease came before.
+    """End all jobs when CLOCK_BOOTTIME (ns) passes `until_boottime_ns`, unless a lease that ends later has arrived before.
 
     Without any lease no job starts.
     """
 
     until_boottime_ns: _Natural
-    #: Milliseconds from the end of the lease to SIGKILL. This time is over before other nodes may run the jobs.
+    #: Milliseconds from the end of the lease to SIGKILL. The agent chooses the time so that it is over before other nodes may run the jobs.
     timeout_ms: UnixMillis = 5_000
     #: Start of the unbroken series of leases that ends with this lease, in nanoseconds of CLOCK_BOOTTIME; 0: the series was never broken.
     since_boottime_ns: _Natural = 0
 
 
 class Acknowledge(msgspec.Struct, frozen=True, tag="acknowledge"):
-    """These ends are recorded elsewhere, so their files may be released."""
+    """Admission has recorded the ends of these jobs, so the runner may release their files."""
 
     jobs: list[JobKey]
 
@@ -166,12 +167,12 @@ class Ping(msgspec.Struct, frozen=True, tag="ping"):
 
 
 class Turn(msgspec.Struct, frozen=True, tag="turn"):
-    """One turn of a person's session with a job. The answer is `Turned`, perhaps later if the turn waits for output.
+    """One turn (a request) of a person's session with a job. The answer is `Turned`. It comes later if the turn waits for output.
 
     Only a runner whose full report says `has_sessions` knows this message.
     """
 
-    #: Number of the turn on this connection.
+    #: Number of the turn on this connection, which the answer repeats.
     number: _Natural
     user: str
     turn: SessionTurn
@@ -204,22 +205,22 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 
 
 class Recalled(msgspec.Struct, frozen=True, tag="recalled"):
-    """No job of the allocation is queued any more."""
+    """The answer to `Recall`: no job of the allocation is queued any more."""
 
     allocation: str
 
 
 class KeptJob(msgspec.Struct, frozen=True):
-    """A running job in the full report."""
+    """A job in the full report that runs or starts."""
 
     run: Run
     started: Started
-    #: The interruption with the first reason and the time left until the kill; None: the job was not interrupted.
+    #: The interruption, with the reason given first and with the time that is left until the kill; None: the job was not interrupted.
     interrupted: Interrupt | None = None
 
 
 class FullReport(msgspec.Struct, frozen=True, tag="picture"):
-    """The full report of the runner: what runs, and which ends are not acknowledged."""
+    """The full report of the runner: all jobs that run or start, and all ends that are not acknowledged."""
 
     running: list[KeptJob]
     ended: list[JobEnd]

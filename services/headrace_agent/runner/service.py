@@ -1,7 +1,7 @@
 """The shell of the runner: one loop over the agent's socket, the jobs' pipes and processes, signals and time.
 
-The loop does nothing else while it performs an effect, so effects are performed in the engine's order. No effect waits for
-anything that a job controls: it only begins the start of a process, and the poll reports the outcome.
+The loop performs one effect after the other, in the engine's order. No effect waits for anything that a job controls: the effect `Launch`,
+for example, only begins the start of a process, and the poll reports the outcome.
 """
 
 from __future__ import annotations
@@ -60,18 +60,18 @@ from headrace_agent.runner.protocol import (
 from headrace_agent.runner.sessions.relay import MOST_COMMANDS, Sessions
 from headrace_agent.runner.settings import Settings
 
-#: Number of messages of the agent that are obeyed before the jobs' output is read again.
+#: Largest number of the agent's messages that are obeyed before the jobs' output is read again.
 _MESSAGES_A_TURN = 32
 _TICK_MS = 1_000
 _LONGEST_WAIT_MS = 60_000
 _FIGURES_MS = 60_000
-#: Upper bound in milliseconds of the time from the end of the last job to the end of the runner. In this time the agent can read the last
-#: messages, and the runner tries again to write ends that could not be written.
+#: Longest time in milliseconds from the end of the last job to the end of a runner that was ordered to end. In this time the agent can read
+#: the last messages, and the runner tries again to write ends that could not be written.
 _LEAVE_MS = 2_000
-#: File descriptors of one job: two pipes, three files, one pidfd. While its process starts: both ends of two pipes, a third
-#: pipe and one file.
+#: Largest number of file descriptors that one job takes. While its process starts, there are seven: both ends of three pipes, and one file.
+#: Later there are six: two pipes, three files, one pidfd.
 _FDS_PER_JOB = 7
-#: File descriptors of one command beside a job while it starts: both ends of three pipes, and a fourth pipe.
+#: Number of file descriptors that one command beside a job takes while it starts: both ends of four pipes.
 _FDS_PER_COMMAND = 8
 _SPARE_FDS = 64 + MOST_COMMANDS * _FDS_PER_COMMAND
 
@@ -122,7 +122,7 @@ class Runner:
         log.info("runner started", isolation=self._isolation.name, detail=self._isolation.detail, pid=os.getpid())
 
     def run(self, notifier: Notifier) -> None:
-        """Run until everything has ended. Give systemd a sign of life after each step."""
+        """Run until the runner may end. Give systemd a sign of life after each step."""
         most_ms = int(notifier.period_s * 1000) if notifier.is_heard else _LONGEST_WAIT_MS
         while not self.step(min(most_ms, _LONGEST_WAIT_MS)):
             notifier.alive()
@@ -132,7 +132,7 @@ class Runner:
         """Wait for events, at most `most_ms`, and handle them. Return True if the runner may end."""
         for fd, mask in self._poll.poll(self._timeout_ms(most_ms) / 1000):
             self._on_event(fd, mask)
-        # Ends are handled before messages: the next job waits for the resources that an end makes free.
+        # Ends of jobs are handled before messages: a job that a message starts may need what an ended job makes free.
         self._look()
         for run, refusal in self._jobs.late_starts(self._host.processes.now()):
             self._on_start(run, refusal)
@@ -168,7 +168,7 @@ class Runner:
         self._log.info("runner ended", unwritten_ends=self._kept.unwritten)
 
     def _watch(self, now: Moment) -> None:
-        """Check one structure, and log the metrics once a minute."""
+        """Run the next invariant check, and log the metrics once a minute."""
         check = next(self._checks, None)
         if check is None:
             self._checks = chain(self._engine.checks(), [self._jobs.retention.check])
@@ -206,7 +206,7 @@ class Runner:
         self._log.info("recovered", ends=len(kept.ends), lost=len(kept.leftovers), processes_killed=killed)
 
     def _survey_logs(self) -> None:
-        """Record the existing logs. If the logs folder cannot be used, the jobs fail with that reason, and the runner continues."""
+        """Record the existing logs. If the logs folder cannot be used, the runner continues, and no job can be started."""
         try:
             self._host.files.make_folder(self._settings.logs)
             self._jobs.retention.survey(self._host.files, self._settings.logs)
@@ -234,8 +234,8 @@ class Runner:
         due += [self._link.due_ns, self._sessions.next_ns()]
         if self._alone_ns is not None and self._settings.abandoned_after_ms:
             due.append(self._alone_ns + self._settings.abandoned_after_ms * NS_PER_MS)
-        # A lease runs on while the host sleeps, but the timeout of the poll does not. So while there are jobs, the poll returns at least
-        # once a second.
+        # While the host is suspended, the time of a lease runs on, but the timeout of the poll does not. So while there are jobs, the poll
+        # returns at least once a second.
         if len(self._jobs) or self._kept.unwritten or self._jobs.untidy:
             due.append(self._tick_ns)
         return max(0.0, (min(due_ns for due_ns in due if due_ns is not None) - now_ns) / NS_PER_MS)
@@ -304,7 +304,7 @@ class Runner:
         return "; ".join(note for note in [*self._notes, self._kept.trouble] if note)
 
     def _take(self, outcome: Outcome[None, RunnerEffect]) -> None:
-        """Perform the effects in their order. If an effect leads to further effects, these are performed last."""
+        """Perform the effects in their order. If performing an effect leads to further effects, these are performed after all others."""
         todo = deque(outcome.effects)
         while todo:
             effect = todo.popleft()
@@ -341,7 +341,7 @@ class Runner:
         return self._started(run, launched) if launched is not None else []
 
     def _on_start(self, run: Run, outcome: Launched | NotStarted) -> None:
-        """Handle the outcome of a start: the process of the job runs its program, or it never will."""
+        """Handle the outcome of a start: the process of the job runs its program, or cannot run it."""
         effects = self._not_started(run, outcome) if isinstance(outcome, NotStarted) else self._started(run, outcome)
         self._take(Outcome(None, effects))
 
@@ -363,7 +363,7 @@ class Runner:
         self._take(self._engine.on_failure(job, reason, self._host.processes.now()))
 
     def _settle(self, jobs: list[JobKey]) -> None:
-        """Take in the ends of all main processes that have ended by now, before anything is decided about their jobs."""
+        """Handle the ends of those main processes of `jobs` that have ended by now, before anything is decided about these jobs."""
         for pidfd in self._jobs.ended_unseen(jobs):
             self._jobs.on_main_ended(pidfd, self._host.processes.now())
         self._look()

@@ -16,30 +16,31 @@ _Bytes = Annotated[int, msgspec.Meta(ge=0, le=2**60)]
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """All settings of the runner. Paths are absolute."""
 
-    #: Folder for socket, lock, kept ends and scratch folders. It is made if missing, for its owner only.
+    #: Folder for socket, lock, kept ends and scratch folders. If it is missing, it is made so that only its owner can enter it.
     state: str
     #: Folder for the logs of jobs; empty: `logs` in the state folder.
     logs: str = ""
-    #: Bytes kept of each output stream of a job that sets no cap itself.
+    #: Bytes that are kept of each output stream of a job whose order sets no cap.
     log_cap_bytes: _Bytes = 16 * 1024 * 1024
     #: Upper bound in bytes of all logs together. The oldest logs of operations that run nothing here are removed first.
     logs_total_bytes: _Bytes = 10 * 1024 * 1024 * 1024
-    #: The strongest isolation to try.
+    #: The strongest isolation to try; `auto`: the strongest kind that works.
     isolation: IsolationChoice = "auto"
     #: A cgroup v2 folder that is delegated to this user; empty: none.
     cgroup: str = ""
-    #: Bytes added to a job's memory for RLIMIT_DATA, because that limit also counts stacks of threads and reserved memory.
+    #: Bytes by which RLIMIT_DATA is larger than a job's memory, because this limit also counts stacks of threads and reserved memory.
     memory_headroom_bytes: _Bytes = 256 * 1024 * 1024
     #: Upper bound of processes and threads of one job at a time, where cgroups count them. 0: no limit.
     job_pids: Annotated[int, msgspec.Meta(ge=0, le=2**22)] = 4_096
-    #: Milliseconds from SIGTERM to the runner, which interrupts all jobs, until the remaining jobs are killed.
+    #: When the runner gets SIGTERM, it interrupts all jobs. This is the time in milliseconds until the remaining jobs are killed.
     end_timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=86_400_000)] = 10_000
-    #: Milliseconds from the start of a job until its program must run. A slower job has failed, and its process is killed.
+    #: Milliseconds from the start of a job until its program must run. After this time the job counts as failed, and its process is killed.
     start_timeout_ms: Annotated[int, msgspec.Meta(ge=100, le=3_600_000)] = 30_000
-    #: Milliseconds without a turn of its person after which a session is ended. If it is the session of a job's terminal, the job ends too.
+    #: Milliseconds without a turn (a request of the person) after which a session is ended. If the session uses the terminal of a job, the
+    #: job is stopped too.
     session_grace_ms: Annotated[int, msgspec.Meta(ge=1_000, le=86_400_000)] = 60_000
-    #: Milliseconds without an agent and without a job after which the runner ends by itself; ends stay in their files. 0:
-    #: never.
+    #: Milliseconds without an agent and without a job after which the runner ends by itself; ends that no agent has acknowledged stay in
+    #: their files. 0: never.
     abandoned_after_ms: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 600_000
     log_level: Literal["debug", "info"] = "info"
     #: File descriptor to which a line is written as soon as the socket accepts connections; negative: none.

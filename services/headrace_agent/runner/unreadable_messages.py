@@ -1,8 +1,8 @@
 """Messages between an agent and its runner that the receiver cannot read, or the sender cannot write.
 
-If such a message closed the connection, it would be sent again on the next connection, and all jobs would wait for ever because
-of one message. So the message ends only the run that it is about, with the reason, and the connection stays open. Such a
-message can come from different versions of agent and runner, or from a defect of either.
+If such a message closed the connection, it would be sent again on the next connection, and all jobs would wait for ever because of one
+message. So only the run that the message is about ends, with the reason, and the connection stays open. The cause of such a message is a
+difference between the versions of agent and runner, or a defect of one of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class _AboutRun(msgspec.Struct):
-    """The required parts of a `Run`. All other fields are skipped."""
+    """The parts of a `Run` that say which run it is. All other fields are skipped, so they may be unreadable."""
 
     job: JobKey
     allocation: str
@@ -83,7 +83,7 @@ _about_ends = msgspec.msgpack.Decoder(_AboutEnd)
 def order_frame(message: ToRunner) -> bytes | None:
     """Return the frame of an order, or None if the order cannot be written.
 
-    A `Run` or `RunAhead` that cannot be written is replaced by an order that makes its job fail.
+    If a `Run` or `RunAhead` cannot be written, the frame holds an order that makes its job fail instead.
     """
     try:
         frame = pack(message)
@@ -103,7 +103,7 @@ def order_frame(message: ToRunner) -> bytes | None:
 
 
 def order_instead_of(frame: bytes, why: str) -> ToRunner | None:
-    """Return an order that ends the run of an unreadable order. Return None if the unreadable order is not about a run."""
+    """Return an order that ends the run which an unreadable order is about. Return None if the unreadable order does not show a run."""
     reason = f"the runner cannot read its order: {why}"
     match _decoded(_orders, frame):
         case _RunOrder() as run:
@@ -133,7 +133,7 @@ def report_instead_of(frame: bytes, why: str) -> ToAgent | None:
 
 
 def _kept_in(raw: msgspec.Raw, why: str) -> KeptJob | None:
-    """Return a running job of the report, or None if not even the name of the job can be read.
+    """Return an entry for a running job of the report, or None if not even the name of the job can be read.
 
     If the rest of the entry cannot be read, the job still continues: its name is enough to interrupt it and to report its end.
     """

@@ -1,1 +1,1 @@
-"""The selftest of a host: whether jobs are started, limited and ended here. It needs no server."""
+"""The selftest of a host: it checks whether jobs can be started, limited and ended here. It needs no server."""

@@ -1,7 +1,6 @@
 """`python -m headrace_agent.selftest [--config FILE]`: exit status 0 if jobs can run here as the settings say, else 1.
 
-If systemd runs the node of FILE, the process becomes `systemd-run`, which runs the selftest in a unit like that of the node's
-runner.
+If systemd runs the node of FILE, the selftest is run by `systemd-run`, in a temporary unit like the unit of the node's runner.
 """
 
 from __future__ import annotations

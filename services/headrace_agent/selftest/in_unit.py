@@ -1,4 +1,6 @@
-"""The selftest of a node that systemd runs: a temporary unit has the cgroup, the limits and the account of the node's runner."""
+"""Runs the selftest of a node that systemd runs. This needs a temporary unit with the same kind of cgroup, limits and account as the
+unit of the node's runner.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,13 @@ from headrace_agent.host import facts
 from headrace_agent.install import units
 from headrace_agent.settings import AgentSettings
 
-#: Prefixes of unit settings that are not copied: they say what is run, how often and how long. The other settings are about account and
-#: limits.
+#: Prefixes of unit settings that are not copied into the temporary unit: they say what is run, how often and how long. The other settings
+#: say under which account and limits.
 _OF_RUNNING: Final = ("Exec", "Type", "NotifyAccess", "Restart", "Timeout", "KillMode", "Watchdog")
 
 
 class NotRoot(HeadraceError):
-    """Only root can start a unit like that of the runner."""
+    """The selftest needs a temporary unit, and only root can start it."""
 
 
 def command_in_unit(settings: AgentSettings, config: Path, unit_folder: Path) -> list[str]:
@@ -43,7 +45,7 @@ def command_in_unit(settings: AgentSettings, config: Path, unit_folder: Path) ->
 
 
 def properties_of(text: str) -> list[str]:
-    """Return the settings of a unit and its drop-ins that apply to its processes. `text` is the output of `systemctl cat`."""
+    """Return those settings of a unit and its drop-ins that a temporary unit is to have too. `text` is the output of `systemctl cat`."""
     return [line for line in _of_service(_whole(text.splitlines())) if not line.startswith(_OF_RUNNING)]
 
 

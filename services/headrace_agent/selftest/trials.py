@@ -1,4 +1,4 @@
-"""Trials of a host: a separate runner starts small jobs, and the outcome is judged."""
+"""The trials of the selftest: a separate runner starts small jobs, and their outcomes are judged."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _LEASE_NS: Final = 600 * 10**9
 _LOOK_AGAIN_S: Final = 0.05
 _GONE_S: Final = 5.0
 _LIMIT_BYTES: Final = 64 * 2**20
-#: Python code that takes more memory than the job's limit, and more than `rlimit` adds to it.
+#: Python code that takes more memory than the job's limit and the headroom that `rlimit` adds to this limit.
 _GREED: Final = "data = bytearray(512 << 20); data[::4096] = bytes(len(data) // 4096)"
 #: Python code that leaves a process in a session of its own, and prints its pid.
 _LEAVER: Final = "import subprocess as s; print(s.Popen(['sleep', '600'], start_new_session=True, stdout=-3).pid)"
-#: Shell code that checks the account, and that a file is not readable. Its arguments are the name of the account and the path of the
-#: file.
+#: Shell code that fails unless it runs as the named account and cannot read the file. Its arguments are the name of the account and the
+#: path of the file.
 _AS_ACCOUNT: Final = (
     'test "$(id -un)" = "$0" || exit; test ! -f "$1" -o ! -r "$1" || { echo "it can read $1" >&2; exit 1; }'
 )
@@ -62,7 +62,9 @@ class Trials:
         self._jobs = 0
 
     async def run(self) -> Sequence[TrialResult]:
-        """Run all trials. Without a runner that answers, one result about the runner replaces the results about jobs."""
+        """Run all trials, and return their results. If the runner does not answer, one result about the runner replaces the results
+        about jobs.
+        """
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._link.run)
             with anyio.move_on_after(_PATIENCE_S):
@@ -173,7 +175,7 @@ async def try_host(settings: AgentSettings) -> Sequence[TrialResult]:
 
 
 def _number_told(folder: str) -> int:
-    """Return the number that a job wrote, or 0 if no job wrote a number."""
+    """Return the number that a job wrote to its stdout, or 0 if no job wrote a number."""
     told = [log.read_text().strip() for log in Path(folder, "logs").rglob("*stdout*")]
     return next((int(text) for text in told if text.isdigit()), 0)
 

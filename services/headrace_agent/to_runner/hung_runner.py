@@ -1,8 +1,9 @@
 """Detection of a runner that lives but does nothing: it was stopped, swapped out, or blocked by a disk.
 
-A busy runner is slow to read its messages, but it keeps sending something. So a runner counts as hung only if it owed an answer
-and sent nothing at all at several looks in a row. The agent counts looks and not seconds: if the
-agent itself was stopped for a minute, it made only one look in that minute, and the runner is not blamed.
+A busy runner is slow to read its messages, but it keeps sending something. So every few seconds the agent makes a look: it checks whether
+the runner sent anything since the previous look. A runner counts as hung only if it owed an answer and had sent nothing at several looks in
+a row. The agent counts looks and not seconds: if the agent itself was stopped for a minute, it made only one look in that minute, and the
+runner is not blamed.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from contextlib import suppress
 from typing import Final
 
 LOOK_S: Final = 3.0
-#: A runner counts as hung after this number of looks in a row at which an answer was due, but no message had come.
+#: Number of silent looks in a row after which a runner counts as hung. At a silent look the runner owed an answer, but had sent nothing
+#: since the previous look.
 _HUNG: Final = 10
-#: Silent looks in a row after which the runner is killed. The next runner ends the jobs of the killed runner and reports them as lost.
+#: Number of silent looks in a row after which the runner is killed. The next runner ends the jobs of the killed runner and reports them as
+#: lost.
 KILL_AT_LOOK: Final = 20
 _CREDENTIALS: Final = struct.Struct("3i")
 
@@ -30,7 +33,7 @@ class Finding(enum.Enum):
     NOTHING = enum.auto()
     #: The runner answers again after it was reported as hung.
     ANSWERS = enum.auto()
-    #: The runner is hung. Reported again each time the silence has doubled.
+    #: The runner is hung. This outcome is repeated each time the silence has doubled.
     HUNG = enum.auto()
     #: The runner is hung and must be killed.
     KILL = enum.auto()
@@ -53,7 +56,7 @@ class RunnerSilence:
         self._has_spoken = True
 
     def judge(self, *, is_asked: bool) -> Finding:
-        """Judge the time since the last look. `is_asked`: the runner owed an answer for all of that time."""
+        """Make a look: judge the time since the previous look. `is_asked` is True if the runner owed an answer for all of that time."""
         before, has_spoken, self._has_spoken = self._looks, self._has_spoken, False
         self._looks = 0 if has_spoken or not is_asked else before + 1
         if not self._looks:
@@ -65,7 +68,7 @@ class RunnerSilence:
 
 
 class RunnerProcess:
-    """The process at the other end of a connection. Its pid is known only if it certainly is the runner of the state folder."""
+    """The process at the other end of a connection. `pid` is 0 unless the process certainly is the runner of the state folder."""
 
     def __init__(self, connection: socket.socket, state: str) -> None:
         self.pid = 0
@@ -78,7 +81,7 @@ class RunnerProcess:
                 self.pid = pid
 
     def kill(self) -> bool:
-        """Kill the process. Return False if it is not known, if this process may not kill it, or if it is gone."""
+        """Kill the process. Return False if its pid is not known, if the agent may not kill it, or if it has already ended."""
         if self._pidfd < 0:
             return False
         try:
@@ -88,7 +91,7 @@ class RunnerProcess:
         return True
 
     def has_ended(self) -> bool:
-        """True if the process has certainly ended."""
+        """True if the process has ended. False if it lives, or if its pid is not known."""
         if self._pidfd < 0:
             return False
         poll = select.poll()
@@ -102,7 +105,7 @@ class RunnerProcess:
 
 
 def _holder_of(state: str) -> int:
-    """Return the pid of the process that holds the runner's lock, or 0 if it is not known."""
+    """Return the pid of the process that holds the runner's lock, or 0 if the pid cannot be read."""
     try:
         with open(f"{state}/runner.lock", "rb") as file:
             return int(file.read(32))

@@ -74,11 +74,11 @@ class RunnerLink:
         self._on_trouble = on_trouble
         self._decoder = msgspec.msgpack.Decoder(FromRunner)
         self._random = random.Random()
-        #: The connection, once the runner's full report has arrived on it. Messages are sent only then.
+        #: The connection, set once the runner's full report has arrived on it. While it is None, messages to the runner are dropped.
         self._told_by: socket.socket | None = None
-        #: Frames that are not written yet.
+        #: Frames (encoded messages) that are not written to the connection yet.
         self._outbox: list[bytes] = []
-        #: Set while the runner has not read everything that was written.
+        #: Set while the connection accepts no more bytes, because the runner has not read what was written before.
         self._behind = anyio.Event()
         self._conversation: anyio.CancelScope | None = None
         self._flushed = anyio.Event()
@@ -93,7 +93,7 @@ class RunnerLink:
         self._answers_pings = False
         #: True if a `Ping` was sent and its `Pong` has not arrived.
         self._has_pinged = False
-        #: Number of open sessions, as the runner said last.
+        #: Number of open sessions, as the runner last reported it.
         self._sessions = 0
         #: Why the last connection ended.
         self._why_over = _GONE
@@ -101,7 +101,7 @@ class RunnerLink:
         self._turns: Turns | None = None
 
     async def run(self) -> None:
-        """Keep a connection until cancelled, or until `end` was called and the connection is closed."""
+        """Keep a connection to the runner open until cancelled, or until `end` was called and the connection is closed."""
         pause_s = _FIRST_PAUSE_S
         while not self._ending:
             try:
@@ -128,7 +128,9 @@ class RunnerLink:
             self._outbox.append(frame)
 
     def flush(self) -> None:
-        """Write all queued messages at once, because jobs may wait to start. What the runner does not take now is written later."""
+        """Write all queued messages immediately, because jobs may wait to start. Bytes that the connection does not accept now are written
+        later.
+        """
         if self._told_by is None or not self._outbox or self._behind.is_set():
             return
         together = b"".join(self._outbox)
@@ -138,7 +140,7 @@ class RunnerLink:
         except BlockingIOError:
             sent = 0
         except OSError:
-            # `_read`, which runs in another task, notices the end of the connection too.
+            # There is nothing to do here: `_read`, which runs in another task, notices the end of the connection too.
             return
         if sent < len(together):
             self._outbox.append(together[sent:])
@@ -151,8 +153,8 @@ class RunnerLink:
         return self._told_by is not None and self._turns is None
 
     async def turn(self, user: str, turn: SessionTurn) -> bytes | None:
-        """Send a person's turn of a session, and return the answer. Return None if the runner cannot be reached, or too many turns
-        wait for the runner.
+        """Send a person's turn of a session to the runner, and return the runner's answer. Return None if the runner cannot be reached, or
+        if too many turns already wait for its answers.
         """
         turns = self._turns
         if self._told_by is None or turns is None or turns.is_full:
@@ -166,15 +168,15 @@ class RunnerLink:
             turns.give_up(number)
 
     def reconnect(self) -> None:
-        """Close the connection. The next one begins with a full report of the runner."""
+        """Close the connection. `run` then opens a new connection, which begins with a full report of the runner."""
         if self._conversation is not None:
             self._why_over = "the agent reconnects to the runner"
             self._conversation.cancel()
 
     async def end(self, timeout_s: float, *, with_runner: bool) -> bool:
-        """Start no runner any more, and wait until all queued messages are written, at most `timeout_s` seconds.
+        """Stop starting runners, and wait at most `timeout_s` seconds until all queued messages are written.
 
-        With `with_runner`, wait until the runner is gone too. Return False if the time was not enough.
+        If `with_runner` is True, also wait, within the same time, until the runner has ended. Return False if the time was not enough.
         """
         self._ending = True
         with anyio.move_on_after(timeout_s) as scope:
@@ -186,7 +188,8 @@ class RunnerLink:
                 if self._conversation is not None:
                     await self._gone.wait()
                 elif (connection := self._connect()) is not None:
-                    # The runner lives, and was not connected when it was ordered to end. It gets the order when it sends its full report.
+                    # The runner lives, but was not connected when the order to end was given. It gets the order once its full report has
+                    # arrived on this new connection.
                     await self._converse(connection)
                 elif self._child is not None:
                     # The runner was started a moment ago, and there is no connection to it yet.
@@ -198,7 +201,9 @@ class RunnerLink:
         return not scope.cancelled_caught
 
     async def _converse(self, connection: socket.socket) -> bool:
-        """Use one connection from `Hello` to its end. Return True if the runner's full report arrived."""
+        """Exchange messages with the runner on one connection, from `Hello` until the connection ends. Return True if the runner's full
+        report arrived.
+        """
         self._gone, self._behind = anyio.Event(), anyio.Event()
         self._outbox.clear()
         self._silence, self._has_pinged, self._answers_pings, self._why_over = RunnerSilence(), False, False, _GONE
@@ -259,11 +264,11 @@ class RunnerLink:
                     self._on_message(message)
             except Exception as error:
                 failure = error
-                # The outcome may be set already: one message may have ended the connection before a later message failed.
+                # `over` may be done already: an earlier message may have ended the connection before this message could not be handled.
                 if not over.done():
                     over.set_result(None)
 
-        # The reader stays registered: waiting for each message anew would cost as much as handling the message.
+        # The reader stays registered until the end: registering it anew for each message would cost as much as handling the message.
         loop.add_reader(connection, on_readable)
         try:
             await over
@@ -280,7 +285,9 @@ class RunnerLink:
             # The end of the stream means that the runner has ended. `run` then reports this end through `on_trouble`.
 
     def _report_in(self, frame: bytes) -> FromRunner:
-        """Decode a frame, or replace an unreadable report. Raises `BadFrame` if nothing can be made of the frame."""
+        """Decode a frame. A report that cannot be read is replaced by a readable report, in which each unreadable end counts as a failure
+        of its job. Raises `BadFrame` if that is impossible.
+        """
         try:
             report: FromRunner = unpack(frame, self._decoder)
         except BadFrame as error:
@@ -292,9 +299,9 @@ class RunnerLink:
         return report
 
     async def _write(self, connection: socket.socket) -> None:
-        """Send `Hello`, then write the bytes that the runner did not accept at once."""
+        """Send `Hello`, then, again and again, write the bytes that `flush` could not write immediately."""
         loop = asyncio.get_running_loop()
-        # `_read`, which runs in another task, notices the end of the connection too.
+        # There is nothing to do here: `_read`, which runs in another task, notices the end of the connection too.
         with suppress(OSError):
             await loop.sock_sendall(connection, self._hello)
             while True:
@@ -307,7 +314,7 @@ class RunnerLink:
                 self._flushed.set()
 
     async def _watch(self, connection: socket.socket, process: RunnerProcess) -> None:
-        """At each look, ask the runner for a sign of life (`Ping`). Report a hung runner as trouble, and later kill it."""
+        """Every few seconds, send the runner a `Ping` and look whether it has answered. Report a hung runner, and kill it later."""
         was_killed = False
         while True:
             is_asked = self._owes_an_answer(connection)
@@ -330,7 +337,9 @@ class RunnerLink:
                 self._on_trouble(Trouble.RUNNER_AWAY, since + ("; it was killed" if was_killed else ""))
 
     def _owes_an_answer(self, connection: socket.socket) -> bool:
-        """True if the runner owes an answer. A runner without `Ping` owes an answer while it has not read all that was sent."""
+        """True if the runner owes an answer. A runner that does not know `Ping` owes an answer while it has not read all that was sent to
+        it.
+        """
         if self._told_by is None or self._has_pinged:
             return True
         (unread_bytes,) = struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))

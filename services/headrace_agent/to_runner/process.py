@@ -24,7 +24,9 @@ _PASSED_ON = ("HOME", "LANG", "LC_ALL", "PATH", "PYTHONPATH", "TMPDIR")
 
 
 class NoRunner(HeadraceError):
-    """No runner could be started. `status` is the exit status of the runner that was tried; None: that runner may still be alive."""
+    """There is no runner to connect to. `status` is the exit status of the runner that was started; None: no runner was started, or the
+    runner may still be alive.
+    """
 
     def __init__(self, why: str, status: int | None) -> None:
         self.status = status
@@ -58,7 +60,7 @@ async def start_runner(settings: AgentSettings) -> subprocess.Popen[bytes]:
 
 
 def let_go(process: subprocess.Popen[bytes]) -> None:
-    """Stop tracking the process, which lives on without the agent."""
+    """Stop tracking the runner's process, which continues to run without the agent."""
     process.returncode = process.poll() or 0
 
 
@@ -97,5 +99,5 @@ def _open_log(state: str) -> BinaryIO:
             os.replace(path, f"{path}.1")
         return open(path, "ab", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o600))
     except OSError:
-        # The runner's exit status will show that something is wrong with the folder.
+        # No error is raised here: the runner will find the same fault of the folder, and its exit status will show it.
         return open(os.devnull, "ab")

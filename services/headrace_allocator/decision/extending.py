@@ -1,4 +1,4 @@
-"""Existing allocations: which get more jobs, and which are given back because another operation is owed their resources."""
+"""Decides which existing allocations get more jobs, and which are given back because another operation is owed their resources."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.operations import Operation
 
-#: Looked up once: looking up an enum member costs as much as ten comparisons.
+#: The enum member is looked up only once here, because a look-up costs as much as ten comparisons.
 _RUNNING: Final = AllocationState.RUNNING
 
 
@@ -27,13 +27,15 @@ class Extension(msgspec.Struct, frozen=True):
 
 
 class GiveBack(msgspec.Struct, frozen=True):
-    """An allocation that is given back when its running job ends. Its jobs that have not begun run elsewhere."""
+    """An allocation that is given back when its running job ends. Jobs of the allocation that have not begun run elsewhere."""
 
     allocation: Allocation
 
 
 def extend(overlay: Overlay) -> list[Extension | GiveBack]:
-    """Decide whether each allocation of the node gets more jobs or is given back. Allocations that started earlier come first."""
+    """Decide which allocations of the node get more jobs, and which are given back. Allocations that started earlier are considered
+    first.
+    """
     decided: list[Extension | GiveBack] = []
     operations, pace_ms = overlay.view.operations, overlay.view.pace_ms
     for allocation in overlay.view.restless:
@@ -47,8 +49,8 @@ def extend(overlay: Overlay) -> list[Extension | GiveBack]:
         jobs = _more_jobs(overlay, operation, allocation)
         if jobs <= 0 and not allocation.unstarted:
             continue
-        # Jobs of other operations drain from a reserved node: the resources that they leave are for the operation that has the
-        # reservation.
+        # On a node that is reserved for one operation, allocations of other operations get no further jobs: the resources that they leave
+        # are for the operation that has the reservation.
         drains = overlay.reserved not in (None, operation) or overlay.view.allowed.drains(operation.id)
         if drains or gives_back(overlay, operation, allocation):
             if allocation.unstarted:
@@ -75,8 +77,8 @@ def _more_jobs(overlay: Overlay, operation: Operation, allocation: Allocation) -
 def gives_back(overlay: Overlay, operation: Operation, allocation: Allocation) -> bool:
     """True if the operation must give the allocation back.
 
-    This is so if the operation or a pool above it has more than it is owed, and the next operation that would get the resources has less
-    than it is owed.
+    This is the case if the operation, or a pool above it, has more than its fair share, and the operation that would get the resources next
+    has less than its fair share.
     """
     if all(satisfied <= 1 + EPS for satisfied in _satisfactions(overlay, operation)):
         return False
@@ -89,7 +91,7 @@ def gives_back(overlay: Overlay, operation: Operation, allocation: Allocation) -
 
 
 def _satisfactions(overlay: Overlay, operation: Operation) -> Iterator[float]:
-    """Yield the satisfaction of the operation, and of the pools above it that are judged by their own satisfaction."""
+    """Yield the satisfaction of the operation, then of each pool above it that is judged by its own satisfaction."""
     yield overlay.satisfaction(operation)
     for pool in overlay.view.pools.pool(operation.spec.pool).path():
         if pool.follows_own_satisfaction:

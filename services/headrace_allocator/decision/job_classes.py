@@ -1,10 +1,10 @@
 """Classes of jobs: whether a job fits is answered once for each class, not for each operation.
 
 A class is all jobs of one size, one set of tag filters and one preemption priority. Every class has a number, and a set of classes is an
-integer with one bit per class. So "does anything below this pool fit here" is one `&`.
+integer with one bit per class. So the question whether any job below a pool fits on a node is answered with one `&`.
 
-Sizes that differ by less than a fifth in every resource form a bucket, and a pool has one list for each bucket. So a pool with thousands of
-sizes still has few lists.
+Sizes that differ by less than a fifth in every resource form a bucket. A pool has one list of operations for each bucket, so a pool whose
+jobs have thousands of sizes still has few lists.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from headrace_allocator.facts.operations import Operation
 
 #: The set of all classes, future classes included.
 ALL_CLASSES: Final = -1
-#: Up to this number of classes, checking the classes one by one is quicker than the table.
+#: Up to this number of classes, checking the classes one by one is quicker than comparing the whole table of sizes.
 _FEW: Final = 64
-#: Upper bound of the remembered answers. Answers are used again, because nodes often have the same free resources or the same tags.
+#: Upper bound of the remembered answers of `fitting`, and of `matching`. Answers are used again, because nodes often have the same free
+#: resources or the same tags.
 _MOST_KEPT: Final = 512
 _NOWHERE: Final = np.iinfo(np.int64).max
 
@@ -75,11 +76,12 @@ class JobClasses:
         self.only_by_preemption = 0
         #: Classes of operations with high priority.
         self.high = 0
-        #: Classes that can run on some nodes only.
+        #: Classes with tag filters, whose jobs can run on some nodes only.
         self.filtered = 0
         #: Classes of gangs that wait for their turn.
         self.waiting_gangs = 0
-        #: Sizes by resource and class number. An unused number has the largest amounts, which fit nowhere.
+        #: Sizes of jobs: one row per resource, one column per class number. The column of an unused number has amounts so large that they
+        #: fit nowhere.
         self._sizes = np.full((5, 16), _NOWHERE)
         #: `_least` and `_most`: the smallest and the largest amount of each resource that any class needs.
         self._least = self._most = ZERO
@@ -140,12 +142,12 @@ class JobClasses:
         return self._by_priority.get(priority, 0)
 
     def ending_within(self, length_ms: int) -> int:
-        """Return the classes of jobs that are sure to end within a time, if they start now."""
+        """Return the classes of jobs that are sure to end within `length_ms` milliseconds if they start now."""
         return _union(classes for lasts_ms, classes in self._by_length.items() if lasts_ms <= length_ms)
 
     @property
     def starving(self) -> int:
-        """The classes of operations for which allocations of other operations may be preempted."""
+        """The classes of starving operations, for which allocations of other operations may be preempted."""
         return self.of_priority(PreemptionPriority.NORMAL) | self.of_priority(PreemptionPriority.AGGRESSIVE)
 
     def __len__(self) -> int:
@@ -211,8 +213,8 @@ def is_high_priority(operation: Operation) -> bool:
     if item is None:
         return False
     short = [promised - used > EPS for promised, used in zip(item.promised_fair_share, item.usage_share, strict=True)]
-    # More of a resource would help the operation if its fair share of the resource is below its demand. The operation must be short of
-    # every such resource. If there is no such resource, being short of one resource is enough.
+    # The operation can use more of a resource if its fair share of the resource is below its demand. It has high priority only if it is
+    # short of every such resource. If there is no such resource, being short of any one resource is enough.
     pairs = zip(short, operation.fair_share, operation.demand_share, strict=True)
     unblocked = [is_short for is_short, fair, demand in pairs if fair < demand]
     return all(unblocked) if unblocked else any(short)
@@ -231,7 +233,7 @@ def _union(sets: Iterable[int]) -> int:
 def _corner(job_class: JobClass) -> object:
     """Return the key of a class's bucket. The sizes in one bucket differ by less than a fifth.
 
-    The key contains 4 * log2 of each amount and of the length, rounded up, and all other fields of the class as they are.
+    The key contains 4 * log2 of each amount of the size and of `lasts_ms`, rounded up, and all other fields of the class as they are.
     """
     size, *others, lasts_ms = job_class
     return (

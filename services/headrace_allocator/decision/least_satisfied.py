@@ -1,9 +1,9 @@
 """The order in which operations get resources: from the root to the least satisfied child, and so on down.
 
-A pool is judged by its own satisfaction, or by that of the operation that would be chosen below it; an option of the pool decides. Each
-pool keeps its operations in one sorted list per bucket of job sizes, and its child pools in one list. Each pool knows which classes of
-jobs are pending below it, so that no walk enters a pool where nothing fits. A pool whose limit admits none of these classes is left out
-of its parent's list.
+An option of each pool decides whether the pool is judged by its own satisfaction, or by the satisfaction of the operation that would be
+chosen below it. Each pool keeps its operations in one sorted list per bucket of job sizes, and its child pools in one list. Each pool knows
+which classes of jobs are pending below it, so that no walk enters a pool where nothing fits. A pool whose limit admits none of these
+classes is left out of its parent's list.
 
 Invariant (`checks`): each operation is in one list, at its position. Each pool counts the classes of the operations below it.
 """
@@ -33,7 +33,8 @@ from headrace_allocator.facts.pool_tree import PoolState, PoolStates
 
 
 def satisfaction(operation: Operation, held: Resources) -> float:
-    """Return the satisfaction of an operation that holds `held`: usage over fair share, both as parts of its snapshot's cluster total.
+    """Return the satisfaction of an operation that holds `held`: its usage divided by its fair share. Both count as parts of the cluster
+    total in the snapshot from which its shares were taken.
 
     Example: with a fair share of half of 8 cores and 3 cores held, it is 3 / 4 = 0.75. Above 1, the operation has more than it is owed.
     """
@@ -41,7 +42,9 @@ def satisfaction(operation: Operation, held: Resources) -> float:
 
 
 def entry_of(operation: Operation, pools: PoolStates, held: Resources) -> Entry:
-    """Return the position of an operation among the children of its pool. In a pool that keeps fifo order only its rank counts."""
+    """Return the position of an operation among the children of its pool. In a pool that keeps fifo order, only the rank of the operation
+    counts.
+    """
     if operation.in_fifo_pool and pools.pool(operation.spec.pool).keeps_fifo_order:
         return (0.0, 0.0, operation.rank, operation.arrival, operation.id)
     owed = operation.owed
@@ -72,7 +75,7 @@ class _Place(msgspec.Struct, eq=False):
 
     entry: Entry
     pool: PoolOrder
-    #: The values from which the class of the operation's jobs is computed. The class of a gang and of an operation with limits of its own
+    #: The values from which the class of the operation's jobs is computed. For gangs and for operations with limits of their own, the class
     #: depends on more than these values, so it is always computed again.
     made_of: _MadeOf
     job_class: JobClass
@@ -93,11 +96,13 @@ class LeastSatisfied:
         self._places: dict[OperationId, _Place] = {}
         #: Pools whose position must be computed again.
         self._stale: set[PoolOrder] = set()
-        #: Operations with limits of their own that entered the order. `nudge_below_limits` removes them when it nudges nodes for them.
+        #: Operations with limits of their own that entered the order. `nudge_below_limits` nudges nodes for these operations, then removes
+        #: them.
         self.came_in: dict[OperationId, None] = {}
-        #: By pool, the classes of jobs that the pool's limit stopped holding back. `nudge_below_limits` removes them.
+        #: By pool, the classes of jobs that the pool's limit stopped holding back. `nudge_below_limits` nudges nodes for these classes,
+        #: then removes them.
         self.opened: dict[PoolName, int] = {}
-        #: Number of classes held back by limits of pools, summed over the pools.
+        #: Sum, over all pools, of the number of classes that the pool's limit holds back.
         self.shut_classes = 0
 
     def put(self, operation: Operation, entry: Entry) -> None:
@@ -131,7 +136,7 @@ class LeastSatisfied:
         self._stale.add(place.pool)
 
     def remove(self, operation: OperationId) -> None:
-        """Remove an operation. It need not be in the order."""
+        """Remove an operation. The operation need not be in the order."""
         place = self._places.pop(operation, None)
         if place is None:
             return
@@ -159,7 +164,8 @@ class LeastSatisfied:
         self._facts.changed.clear()
         while self._stale:
             self._place(self._stale.pop())
-        # The set is empty now, but if it was large, it keeps its memory until it is cleared, and the next `pop` would scan that memory.
+        # The set is already empty. But a set that was large keeps its memory until it is cleared, and the next `pop` would scan all of that
+        # memory.
         self._stale.clear()
 
     @property
@@ -172,7 +178,7 @@ class LeastSatisfied:
         return self._places[operation].entry if operation in self._places else None
 
     def is_in_its_class(self, operation: Operation) -> bool:
-        """True if an operation in the order is listed under the class that the facts give its jobs."""
+        """True if the class under which the operation is listed in the order is the class that follows from the present facts."""
         return self._places[operation.id].job_class == self._class_of(operation)
 
     def number(self, operation: OperationId) -> int:
@@ -240,7 +246,7 @@ class LeastSatisfied:
         return pool
 
     def _drop(self, pool: PoolOrder) -> None:
-        """Remove a pool that has no operation below it."""
+        """Remove from the order a pool that has no operation below it any more."""
         self._stale.discard(pool)
         self.shut_classes -= pool.shut.bit_count()
         del self._pools[pool.name]
@@ -253,7 +259,7 @@ class LeastSatisfied:
     def _move(self, pools: list[PoolOrder]) -> None:
         """Move pools with all that is below them to the parents that the facts give."""
         left: list[PoolOrder] = []
-        # All pools are taken out first, since a pool may now be below its former child.
+        # All pools are taken out before any is entered again, because a pool may now be below its former child.
         for pool in pools:
             self._count_above(pool, -1)
             left += list(pool.path())[1:]
@@ -264,15 +270,15 @@ class LeastSatisfied:
             pool.above.below.add(pool)
             pool.enter_above(pool.counts)
             self._count_above(pool, 1)
-            # The pools above are examined at the end: a pool that was entered in one step is empty again if a later step moved its only
-            # child.
+            # The pools above are checked for emptiness only at the end: a pool that one step entered may be empty again after a later step
+            # moved its only child.
             left += list(pool.path())[1:]
         for pool in left:
             if not pool.counts and pool is not self.root and self._pools.get(pool.name) is pool:
                 self._drop(pool)
 
     def _take_out(self, pool: PoolOrder) -> None:
-        """Take a pool out of its parent."""
+        """Take a pool out of the lists of its parent."""
         assert pool.above is not None
         pool.above.below.discard(pool)
         pool.leave_above(pool.counts)
@@ -319,7 +325,7 @@ class LeastSatisfied:
         return entry if facts.follows_own_satisfaction else (pool.first(), *entry[1:])
 
     def check_place(self, name: PoolName) -> list[str]:
-        """Return a text if the position of a pool is wrong; empty if it is right or about to be computed again."""
+        """Return a list with one message if the position of a pool is wrong; an empty list if it is right or about to be computed again."""
         pool = self._pools.get(name)
         if pool is None or pool.above is None or pool in self._stale or name in self._facts.changed:
             return []

@@ -21,8 +21,8 @@ _MOST_NUDGES: Final = 200
 _MOST_ASKED: Final = 200
 #: Upper bound of the operations that are considered from one list of a pool. Their jobs have nearly the same size, so a few are enough.
 _MOST_ALIKE: Final = 8
-#: Nodes are searched for at most this number of the considered operations. A search takes some 0.2 ms with 10,000 nodes, and a heartbeat
-#: waits for it.
+#: Upper bound of the considered operations for which nodes are searched. A search takes some 0.2 ms with 10,000 nodes, and the answer to a
+#: heartbeat waits for it.
 _MOST_LOOKS: Final = 16
 
 
@@ -39,12 +39,12 @@ def nudge_for(operation: Operation, facts: Facts) -> list[Node]:
 def nudge_below_limits(order: LeastSatisfied, facts: Facts, *, is_late: bool) -> list[Node]:
     """Choose the nodes to nudge after limits of operations or pools stopped blocking jobs, and mark them as nudged.
 
-    A limit mostly stops blocking jobs because a job ended. The node of this job has just got its answer, but the pending jobs may fit
-    on other nodes only. Returns no node while heartbeats are late.
+    In most cases a limit stops blocking jobs because a job ended. The heartbeat that reported this end is already answered, and the
+    pending jobs may fit only on other nodes. Returns no node while heartbeats are late.
     """
     if not (order.came_in or order.opened):
         return []
-    # Positions must be up to date: decisions made since then may have used up what the limits left.
+    # Positions must be up to date: decisions made after a limit stopped blocking jobs may have used up what the limit left.
     order.settle()
     nudged: list[Node] = []
     fruitless: set[int] = set()
@@ -60,7 +60,9 @@ def nudge_below_limits(order: LeastSatisfied, facts: Facts, *, is_late: bool) ->
 
 
 def nodes_to_nudge(operation: Operation, facts: Facts) -> list[Node]:
-    """Return nodes with free resources for as many jobs as the operation can start, without nodes that are nudged already."""
+    """Choose nodes with free resources for as many jobs as the operation can start. Of the chosen nodes, return the nodes that are not
+    nudged yet.
+    """
     size, filters = operation.min_needed, facts.pools.filters_of(operation.spec)
     wanted = _wanted(operation, facts)
     nudged: list[Node] = []

@@ -1,6 +1,6 @@
 """Placing: the free resources of a node go to the least satisfied operation whose jobs fit, again and again.
 
-Cost: the number of starts times a walk down the order. Nothing is booked; all changes are written to the overlay.
+Cost: one walk down the order for each start. The facts stay as they are; all changes are written to the overlay.
 
 Source: sections 8.2 and 8.4 of the specification of allocation and preemption.
 """
@@ -86,12 +86,14 @@ def place(
 def _job_that_fits(
     overlay: Overlay, operation: Operation, room: Resources, *, lends: bool
 ) -> tuple[Resources, int | None] | None:
-    """Return the size and the task of the operation's first ready job that fits into `room` and under all limits; None if none fits."""
+    """Return the size and the task of the operation's first ready job that fits into `room` and stays within all limits; None if there is
+    no such job.
+    """
     reserved = overlay.reserved
     if reserved is not None and reserved is not operation and not (lends and borrows(overlay, operation)):
         room = room - reserved.spec.resources
     if not operation.kinds:
-        # The walk down the order has compared this size with the limits already.
+        # Limits need not be checked here: the walk down the order has compared this size with them already.
         return (operation.spec.resources, None) if room.dominates(operation.spec.resources) else None
     most = room.within(_headroom(overlay, operation))
     fitting = ((task.resources, n) for n, task in ready_tasks(overlay, operation) if most.dominates(task.resources))
@@ -136,7 +138,9 @@ def start_regularly(overlay: Overlay) -> list[Placement]:
 
 
 def _stage(overlay: Overlay, before: int, *, high: bool) -> list[Placement]:
-    """Run one regular stage. Once a batch has started something, the batches that follow must leave more resources free."""
+    """Run one regular stage. After the first batch that starts something, later batches may start jobs only while more resources are free
+    (`fallback_min_spare_allocation_resources`).
+    """
     view, spare = overlay.view, overlay.view.min_spare
     options, most = view.pools.options.batch_operation_scheduling, view.most_starts
     stage = StartStage.REGULAR_HIGH_PRIORITY if high else StartStage.REGULAR_MEDIUM_PRIORITY
@@ -151,7 +155,8 @@ def _stage(overlay: Overlay, before: int, *, high: bool) -> list[Placement]:
 
 
 def jobs_ahead(operation: Operation, pace_ms: int) -> int:
-    """Return the number of jobs that end in two heartbeat round trips, 64 at most. It is 1 until the length of jobs is measured.
+    """Return the number of jobs that end, one after another, in two heartbeat round trips, 64 at most. The number is 1 until the length of
+    jobs is measured.
 
     Example: with jobs of 100 ms and a heartbeat each second, it is 2 * 1000 / 100 = 20.
     """

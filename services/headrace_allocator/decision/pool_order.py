@@ -11,12 +11,13 @@ from headrace.ids import PoolName
 from headrace.satisfaction import INFINITE_SATISFACTION
 from headrace_allocator.decision.job_classes import ALL_CLASSES, Bucket
 
-#: Sort key of a pool's children: satisfaction, share of the dominant resource above the fair share, rank, arrival number, name.
+#: Sort key of a pool's children: satisfaction, part of the dominant resource's share that is above the fair share, rank, arrival number,
+#: name.
 Entry = tuple[float, float, int, int, str]
 
 #: Up to this number of child pools, looking at each pool in turn is quicker than a search by class.
 _FEW_POOLS: Final = 4
-#: With more wanted classes than this, too, it is quicker to look at each child pool in turn than to search by class.
+#: If more classes than this are wanted, it is again quicker to look at each child pool in turn than to search by class.
 _MANY_CLASSES: Final = 16
 #: If more than 1 / `_LARGE_PART` of the child pools have a wanted class, walking through all child pools in order is quicker than sorting
 #: the child pools that have such a class.
@@ -71,13 +72,13 @@ class PoolOrder:
             self.leave_above((number,))
 
     def enter_above(self, numbers: Iterable[int]) -> None:
-        """Record in the parent that these classes are pending here."""
+        """Record in the parent that jobs of these classes are pending in this pool or below it."""
         if self.above is not None:
             for number in numbers:
                 self.above.below_by_class.setdefault(number, set()).add(self)
 
     def leave_above(self, numbers: Iterable[int]) -> None:
-        """Record in the parent that these classes are no longer pending here."""
+        """Record in the parent that no jobs of these classes are pending in this pool or below it any more."""
         if self.above is not None:
             for number in numbers:
                 there = self.above.below_by_class[number]
@@ -96,7 +97,7 @@ class PoolOrder:
         there: set[PoolOrder] = set()
         while waiting:
             some = self.below_by_class.get(waiting.bit_length() - 1, ())
-            # The number of pools is compared before the pools are collected, so that a large set is not copied.
+            # The numbers of pools are compared before any pools are collected, so that a large set is not copied for nothing.
             if _LARGE_PART * (len(there) + len(some)) > len(children):
                 return children
             there.update(some)
@@ -104,8 +105,8 @@ class PoolOrder:
         return sorted(pool.entry for pool in there if pool.entry is not None)
 
     def first(self) -> float:
-        """Return the lowest satisfaction in the pool's lists. In a pool that keeps fifo order it is 0, since its entries have no
-        satisfaction.
+        """Return the lowest satisfaction in the pool's lists. For a pool that keeps fifo order the result is 0, since the entries in such a
+        pool have no satisfaction.
         """
         lists: list[Sequence[Entry]] = [*self.buckets.values(), self.children]
         return min((entries[0][0] for entries in lists if entries), default=INFINITE_SATISFACTION)

@@ -74,7 +74,7 @@ class Ranking:
     def refresh(self, operation: Operation, entry: Entry | None = None) -> None:
         """Reposition an operation by its newest share, or take it out of the order if none of its jobs may start.
 
-        `entry` is the position by the share that the operation has taken over, if that position is known.
+        A caller that has already computed the position from the share that the operation holds passes it as `entry`.
         """
         why = None
         if entry is None or not self._has_newest_share(operation):
@@ -101,15 +101,15 @@ class Ranking:
             self.refresh(operation, overlay.entry_applied(operation))
 
     def bring_in(self, operations: Iterable[OperationId]) -> list[Operation]:
-        """Enter the operations that are not in the order. Returns the operations that were in the order already: they keep their old
-        position until they are refreshed.
+        """Enter the operations that are not in the order yet. Operations that are in the order already, and whose class and share have not
+        changed, keep their old position until they are refreshed; these operations are returned.
         """
         left = []
         for name in operations:
             operation = self._facts.operations.get(name)
             if operation is None:
                 continue
-            # Pending jobs of these operations may belong to another class now.
+            # If an operation has limits of its own or several kinds of jobs, its pending jobs may belong to another class now.
             reclassed = operation.limited or operation.kinds
             if name in self.order and not reclassed and self._has_newest_share(operation):
                 left.append(operation)
@@ -125,7 +125,9 @@ class Ranking:
         self._shareless.discard(operation)
 
     def on_shares(self, shares: Mapping[str, ShareItem], changed: Collection[str]) -> None:
-        """Take over the newest shares. `refresh_marked` then repositions the operations, first the operations that were owed nothing."""
+        """Take over the newest shares. `refresh_marked` then repositions the operations, first the operations that were owed nothing
+        before.
+        """
         self._shares = shares
         if first := sorted(self._shareless.intersection(changed)):
             self._marked = dict.fromkeys(first, False) | self._marked
@@ -136,7 +138,7 @@ class Ranking:
         self.batches.renew()
 
     def on_other_places(self, other: OtherPlaces) -> None:
-        """Mark what must be repositioned because pools, the cluster total or options changed."""
+        """Mark the operations and pools that must be repositioned because pools, the cluster total or options changed."""
         if other.everywhere:
             self.mark_all()
         for pool in other.in_pools:
@@ -144,7 +146,7 @@ class Ranking:
         self._marked_pools.update(dict.fromkeys(other.of_pools))
 
     def mark(self, operations: Iterable[OperationId]) -> None:
-        """Mark operations to be repositioned, and to be judged again whether their jobs fit on any node."""
+        """Mark operations. For a marked operation, `refresh_marked` computes again the position, and whether the jobs fit on any node."""
         self._marked.update(dict.fromkeys(operations, True))
 
     def mark_all(self) -> None:
@@ -173,7 +175,7 @@ class Ranking:
         for name in list(islice(self._marked, most)):
             is_more = self._marked.pop(name)
             operation = self._facts.operations.get(name)
-            # Nothing is done if only the usage changed, as for many of the operations that a snapshot names.
+            # Nothing is done if only the usage changed, which is the case for many of the operations that a snapshot names.
             if operation is not None and (is_more or not self._has_newest_share(operation)):
                 was_out = name in self._shareless or name not in self.order
                 if is_more:
@@ -218,8 +220,8 @@ class Ranking:
         ]
 
     def _has_newest_share(self, operation: Operation) -> bool:
-        """True if the operation's position follows from the newest snapshot already. If only the usage changed, the operation takes
-        over its new item here.
+        """True if the operation's position follows from the newest snapshot already. If only the usage differs in the newest snapshot, this
+        call gives the operation its new usage.
         """
         item = self._shares.get(operation.id)
         if item is operation.share:
@@ -268,7 +270,7 @@ class Ranking:
         if operation.refused_size != facts.pools.refused_size(operation.spec):
             broken.append(f"{name}: the stored bound that its job size breaks is wrong")
         if operation.gang is not None and facts.gangs.judged_by == bounds_of_gangs(facts):
-            at_once = jobs_at_once(facts, operation.spec)
+            at_once = jobs_at_once(facts, operation.spec, operation.gang.judged_for)
             broken += (
                 []
                 if at_once == operation.gang.at_once

@@ -1,4 +1,4 @@
-"""Scheduling order: the order in which the operations would be served if each were served once.
+"""Scheduling order: the order in which the operations would get an allocation if each got exactly one.
 
 If the tree has the option `batch_operation_scheduling`, this order is divided into batches: regular stages consider one batch of
 operations after another. Each snapshot of shares makes the order anew.
@@ -36,7 +36,9 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 def in_scheduling_order(facts: Facts, order: LeastSatisfied) -> Iterator[OperationId]:
-    """Yield the operations in the order in which they would be served. The lists are copied when the first operation is taken."""
+    """Yield the operations in the order in which they would be served. The sorted lists of all pools are copied when the caller takes the
+    first operation.
+    """
     for _, operation in _leaves(facts, order.root):
         yield operation
 
@@ -48,7 +50,7 @@ def _leaves(facts: Facts, pool: PoolOrder) -> Iterator[tuple[Entry, OperationId]
 
 
 def _below(facts: Facts, order: PoolOrder) -> Iterator[tuple[Entry, OperationId]]:
-    """Yield the operations below a pool, each with a position: the position that the pool has once the operation is the first in it."""
+    """Yield the operations below a pool, each with the position that the pool would have if this operation came first in it."""
     pool = facts.pools.pool(order.name)
     entry = entry_of_pool(pool, pool.used, facts.pools.total)
     for leaf, name in _leaves(facts, order):

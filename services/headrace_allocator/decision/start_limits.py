@@ -29,11 +29,11 @@ from headrace_allocator.explain.reasons import (
     Reason,
 )
 from headrace_allocator.facts.job_slots import is_whole
-from headrace_allocator.facts.operations import Operation, members, never_fits, together
+from headrace_allocator.facts.operations import Operation, judged_together, members, never_fits
 from headrace_allocator.facts.pool_tree import PoolStates, tolerant_limit
 from headrace_allocator.gangs.gang import GangPhase
 
-#: Looked up once: looking up an enum member costs as much as ten comparisons.
+#: The enum member is looked up only once here, because a look-up costs as much as ten comparisons.
 _NONE: Final = PreemptionPriority.NONE
 _MAY_GATHER: Final = frozenset({GangPhase.WAITING, GangPhase.GATHERING})
 _NO_ADDITION: Mapping[PoolName, Resources] = {}
@@ -57,7 +57,8 @@ def held_back(
         return waits
     if (unnamed := no_share_yet(operation)) is not None:
         return unnamed
-    # A reason that cannot apply to the operation is not computed: this runs for each allocation that a heartbeat gives out.
+    # To save time, a reason that cannot apply to the operation is not computed: this code runs for each allocation that a heartbeat gives
+    # out.
     if operation.is_graceful and (graceful := fair_share_reached(operation)) is not None:
         return graceful
     if (covered := demand_covered(operation, held)) is not None:
@@ -94,7 +95,9 @@ def no_share_yet(operation: Operation) -> NoShareYet | None:
 
 
 def gang_waits(operation: Operation) -> GangWaits | GangNeverFits | None:
-    """Return the reason if no resources may be held for a gang: some of its jobs are on nodes, it pauses, or it can never fit."""
+    """Return the reason if no resources may be held for a gang: some jobs of the gang are on nodes, the gang pauses, or it can never
+    fit.
+    """
     gang = operation.gang
     if (never := gang_never_fits(operation)) is not None:
         return never
@@ -108,12 +111,12 @@ def gang_never_fits(operation: Operation) -> GangNeverFits | None:
     gang = operation.gang
     if gang is None or gang.at_once is None or members(operation) or not never_fits(operation):
         return None
-    return GangNeverFits(together(operation), gang.at_once.most, gang.at_once.limit_of)
+    return GangNeverFits(judged_together(operation), gang.at_once.most, gang.at_once.limit_of)
 
 
 def demand_covered(operation: Operation, held: Resources) -> DemandCovered | None:
-    """Return the reason if one more job exceeds the operation's demand at the last snapshot. Demand that is newer counts from the next
-    snapshot on.
+    """Return the reason if one more job would exceed the demand that the operation had at the last snapshot. Demand that arose later counts
+    from the next snapshot on.
     """
     most = operation.most_held
     return None if most is None or most.dominates(held) else DemandCovered()
@@ -124,8 +127,8 @@ def fifo_count_reached(operation: Operation) -> FifoCountReached | None:
     share = operation.share
     if share is None or share.schedulable or not operation.in_fifo_pool or operation.most_held is None:
         return None
-    # The count is not what left the operation out if it had no pending job at the snapshot, or if it was owed something. A job that was
-    # requeued since the snapshot may then start.
+    # If the operation had no pending job at the snapshot, or was owed something, then it was not left out because of the operations before
+    # it. So a job that was requeued since the snapshot may start.
     if share.demand_share == share.usage_share or max(operation.fair_share) > EPS:
         return None
     return FifoCountReached()
@@ -139,7 +142,7 @@ def fair_share_reached(operation: Operation) -> FairShareReached | None:
 def own_limit_reached(
     operation: Operation, held: Resources, *, tolerant_in: PoolStates | None = None, needed: Resources | None = None
 ) -> OperationLimitReached | None:
-    """Return the reason if the operation's own limits do not allow one more job. All its unconfirmed jobs are assumed to run.
+    """Return the reason if the operation's own limits do not allow one more job. All unconfirmed jobs of the operation are assumed to run.
 
     `needed` is the size of the job. If it is not given, the smallest amount of each resource that any pending job needs counts.
     """

@@ -1,7 +1,7 @@
 """The view of one node and the tree that a decision reads, and the overlay of changes that the decision writes.
 
-A view is frozen for the length of one decision. An overlay is made in constant time, costs only what it touches, and is thrown away
-without a trace. The facts change only when the decision is applied.
+A view is frozen for the length of one decision. An overlay stores only what the decision changes, so making one takes constant time,
+however large the tree is. After the decision the overlay is dropped. The facts change only when the decision is applied.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ from headrace_allocator.facts.operations import (
 )
 from headrace_allocator.facts.pool_tree import PoolState, PoolStates
 from headrace_allocator.facts.preemption_groups import Group
+from headrace_allocator.gangs.sizes import ready_by_size
 
-#: Looked up once: looking up an enum member costs as much as ten comparisons.
+#: The enum member is looked up only once here, because a look-up costs as much as ten comparisons.
 _RUNNING: Final = AllocationState.RUNNING
 _NONE_GOING: Final[Mapping[PoolName, Resources]] = {}
 
@@ -53,13 +54,15 @@ def restless(facts: Facts, node: Node, pace_ms: int) -> list[Allocation]:
         return list(node.allocations.values())
     ahead_ms = ROUND_TRIPS_AHEAD * pace_ms
     if picture.booked is not None and picture.rests is not None:
-        # At first operations are looked at instead of allocations: a node has few operations, but too many allocations for the CPU cache.
+        # First look at `rests`, which has about one entry per operation: a node has few operations, but more allocations than fit into the
+        # CPU cache.
         for rest in picture.rests:
             if rest.job_ms < ahead_ms:
                 break
         else:
             return []
-    # The loop runs for each allocation, so it reads as little as possible. A settled allocation runs the only job that it has.
+    # The loop runs for each allocation, so it reads as few fields as possible. `settled` is True if the allocation runs the only job that
+    # it has.
     stirring = [
         one
         for one in node.allocations.values()
@@ -67,7 +70,8 @@ def restless(facts: Facts, node: Node, pace_ms: int) -> list[Allocation]:
         or one.take_back is not None
         or not (one.settled or (one.state is _RUNNING and len(one.slots) <= 1))
     ]
-    # `rests` must be None while an allocation is to be taken back, so it is computed only if no allocation may need an order.
+    # `rests` must be None while an allocation is to be taken back. So it is computed only if `stirring` is empty, that is, no allocation
+    # may need an order.
     picture.rests = None if stirring or picture.booked is None else rests_of(node.allocations.values())
     return stirring
 
@@ -86,7 +90,7 @@ class View(msgspec.Struct, frozen=True):
     limits: Resources
     #: Upper bound of the allocations started on one heartbeat; None for as many as fit.
     most_starts: int | None
-    #: Nothing more starts on a node with fewer free resources than these.
+    #: The tree's minimum: nothing more starts on a node with fewer free resources than these.
     min_spare: Resources
     operations: Mapping[OperationId, Operation]
     pools: PoolStates
@@ -103,7 +107,7 @@ class View(msgspec.Struct, frozen=True):
     some_gang_gathers: bool = False
     #: The operation for which the node is reserved.
     reserved: Operation | None = None
-    #: Milliseconds for which the free resources of the reserved node are lent to jobs that end in time.
+    #: If the node is reserved: milliseconds within which a job of another operation must end to use the node's free resources.
     lent_ms: int = 0
     #: Jobs that may start on the node, considering the failures of jobs there.
     allowed: Allowed = ANYTHING
@@ -183,7 +187,7 @@ class _Heads:
 class _Changed(Generic[Child]):
     """The children of one pool that the decision changed: operations or pools.
 
-    The pool's lists still have these children at their positions before the decision.
+    The lists of the pool still have these children at the positions that they had before the decision.
     """
 
     __slots__ = ("_entries", "_places", "moved")
@@ -231,7 +235,7 @@ class Overlay:
         self.room = view.free
         #: Operations that changed.
         self.touched: dict[OperationId, Operation] = {}
-        #: By pool, the amount by which its usage changed.
+        #: By pool, the amount by which the decision changes the pool's usage.
         self.pools: dict[PoolName, Resources] = {}
         #: The touched operations by their pool, at their new positions.
         self._touched_in: defaultdict[PoolName, _Changed[Operation]] = defaultdict(_Changed)
@@ -248,8 +252,8 @@ class Overlay:
         self.observes = False
         #: True if this decision came across an allocation of a pool that only observes preemption.
         self.met_observing_pool = False
-        #: Operations that are excluded until the stage is over: none of their jobs fitted, although the resources reached the smallest
-        #: amount of each resource that any of their jobs needs.
+        #: Operations that are excluded until the stage is over: of each resource, enough was available for the job that needs least of it,
+        #: but no single job fitted.
         self.refused: set[OperationId] = set()
         #: `refusals`: number of all refusals in this decision. `leafless`: number of times that a walk found no operation below a
         #: pool.
@@ -267,14 +271,15 @@ class Overlay:
         #: The operation for which the node is reserved, until one of its jobs starts here; for a gang, until all its jobs have resources.
         self.reserved = view.reserved
         self._jobs: dict[OperationId, int] = {}
-        #: Number of allocations that start, by user.
+        #: Number of allocations that this decision starts, by user.
         self._starts_of: Counter[str] = Counter()
         self._held: dict[OperationId, Resources] = {}
         for operation in view.moved:
             self._touch(operation)
         for pool in dict.fromkeys(view.pools.pool(operation.spec.pool) for operation in view.moved):
             for each in pool.path():
-                # A pool that is judged by its own satisfaction keeps its position when operations below it move. So do all pools above it.
+                # A pool that is judged by its own satisfaction keeps its position when operations below it move, and so do the pools above
+                # it.
                 if each.follows_own_satisfaction:
                     break
                 self._use(each, ZERO)
@@ -289,7 +294,7 @@ class Overlay:
         return operation.slots.pending_count - self._jobs.get(operation.id, 0)
 
     def held(self, operation: Operation) -> Resources:
-        """Return all that the operation holds on nodes."""
+        """Return all resources that the operation holds on nodes, with the changes of this decision."""
         return self._held.get(operation.id, operation.held)
 
     def satisfaction(self, operation: Operation) -> float:
@@ -344,7 +349,8 @@ class Overlay:
         return children if changed is None else changed.among(children, self._earliest)
 
     def use(self, operation: Operation, amount: Resources, jobs: int = 0, task: int | None = None) -> None:
-        """Record that the operation holds `amount` more on this node and that `jobs` more of its jobs, of `task`, are given out.
+        """Record that the operation holds `amount` more on this node, and that `jobs` more jobs of the operation (of its task `task`) are
+        given out.
 
         This changes the node's free resources, and the usage of the operation and of all pools above it. The jobs are chosen when the
         decision is applied. A negative amount frees resources: the search for victims frees allocations here to see what fits then.
@@ -378,7 +384,9 @@ class Overlay:
         return [one for one in self.freed if one.operation == operation.id]
 
     def group(self, operation: Operation, allocation: Allocation) -> Group:
-        """Return the group of an allocation. Freed allocations no longer count among the allocations before it."""
+        """Return the group of an allocation. The group depends on the operation's older allocations; freed allocations no longer count
+        among these.
+        """
         return operation.cut_groups(self.view.pools).group(allocation, self.freed_of(operation))
 
     def free(self, operation: Operation, allocation: Allocation) -> None:
@@ -461,7 +469,9 @@ class Overlay:
             self._changed_in[above.name].moved[name] = pool
 
     def _begin_stage(self) -> None:
-        """Reposition the operations that were changed or refused before."""
+        """Begin a stage: no operation counts as refused any more, and the operations that earlier stages changed or refused are
+        repositioned.
+        """
         self.refused.clear()
         for operation in self.touched.values():
             self._touch(operation)
@@ -494,11 +504,19 @@ class Overlay:
 
 
 def ready_tasks(overlay: Overlay, operation: Operation) -> Iterator[tuple[int, Task]]:
-    """Yield each task of the operation that has jobs to give out at once on the node, with the number of the task."""
+    """Yield each task of the operation that has jobs to give out at once on the node, with the number of the task.
+
+    The tasks of a gang come by the size of their jobs, the largest first: smaller jobs also fit into what is left.
+    """
     without = overlay.view.allowed.elsewhere.get(operation.id, ())
-    for number, task in waiting_tasks(operation):
+    for number, task in waiting_tasks(operation) if operation.gang is None else _largest_first(operation):
         if operation.slots.ready_of(number, without) > overlay.tasks[operation.id, number]:
             yield number, task
+
+
+def _largest_first(operation: Operation) -> Iterator[tuple[int, Task]]:
+    waiting, order = dict(waiting_tasks(operation)), ready_by_size(operation)
+    yield from ((one.task, waiting[one.task]) for one in order if one.task is not None and one.task in waiting)
 
 
 def added_below(overlay: Overlay, pool: PoolState) -> Resources:

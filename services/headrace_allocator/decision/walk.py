@@ -1,8 +1,8 @@
 """The walk down the order, which finds the operation that gets the next allocation on a node.
 
 The walk begins at the root. In each pool it looks at the children that have a job that fits, and goes on to the child that comes first
-among them, until that is an operation. The sorted lists do not change: the changes that the decision has made so far are merged in on the
-way. Cost: in each pool on the way, its buckets and all children that the decision has changed.
+among them, until this child is an operation. The sorted lists do not change: the changes that the decision has made so far are merged in on
+the way. Cost: for each pool on the way, one step for each of its buckets and for each of its children that the decision has changed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class RoomLeft(enum.StrEnum):
     TAGS_DIFFER = "tags_differ"
     #: A job fits, but limits of pools or decisions made on this heartbeat hold back every operation that has such a job.
     HELD_BACK = "held_back"
-    #: The node is reserved. Jobs fit into its free resources, but none of them fits beside the reserved job or ends in time.
+    #: The node is reserved. Jobs fit into its free resources, but none of these jobs fits beside the reserved job or ends before the
+    #: reserved job is expected to fit.
     RESERVED = "reserved"
 
 
@@ -39,8 +40,8 @@ def next_in_line(overlay: Overlay, room: Resources, priority: PreemptionPriority
     """Return the operation that comes first among the operations with a job that fits into `room` on the node; None if no job fits.
 
     With `priority` only operations of that preemption priority take part. On a reserved node the operation that has the reservation comes
-    first, and jobs of other operations must fit beside the reserved job. Without `priority`, a job need not fit beside it if the job ends
-    before the reserved job is expected to fit.
+    first, and jobs of other operations must fit beside the reserved job. Without `priority`, a job that ends before the reserved job is
+    expected to fit may start even if it does not fit beside the reserved job.
     """
     view, reserved = overlay.view, overlay.reserved
     if reserved is not None and _reserved_starts(overlay, reserved, room, priority):
@@ -64,8 +65,8 @@ def borrows(overlay: Overlay, operation: Operation) -> bool:
 
 
 def _fitting(overlay: Overlay, room: Resources, *, lends: bool) -> int:
-    """Return the classes whose jobs fit into `room`. On a reserved node these are classes whose jobs fit beside the reserved job or,
-    if `lends` is true, end in time.
+    """Return the classes whose jobs fit into `room`. On a reserved node these are only classes whose jobs fit beside the reserved job or,
+    if `lends` is true, end before the reserved job is expected to fit.
     """
     classes, reserved = overlay.view.order.classes, overlay.reserved
     if reserved is None:
@@ -105,7 +106,7 @@ def _first(overlay: Overlay, pool: PoolState, order: PoolOrder, fitting: int) ->
             break
         below = orders[entry[4]]
         if not fitting & below.classes:
-            # Most of the child pools are passed over here, so the counter is raised without a call.
+            # This happens for most child pools, so the counter is raised directly, without the cost of a call.
             overlay.leafless += 1
             continue
         found = _pool(overlay, entry, below, fitting)
@@ -130,7 +131,7 @@ def _first_operation(overlay: Overlay, order: PoolOrder, fitting: int) -> _Found
 def _pool(overlay: Overlay, entry: Entry, order: PoolOrder, fitting: int) -> _Found | None:
     """Return the operation that would be chosen below a pool, with the pool's position; None if no job below the pool fits.
 
-    The position contains the satisfaction by which the pool is judged: its own, or that of the operation.
+    The position contains the satisfaction by which the pool is judged: the pool's own satisfaction, or the satisfaction of the operation.
     """
     pool = overlay.view.pools.pool(order.name)
     found = _first(overlay, pool, order, fitting)
@@ -142,7 +143,7 @@ def _pool(overlay: Overlay, entry: Entry, order: PoolOrder, fitting: int) -> _Fo
         return entry, operation
     satisfied = below[0]
     if operation.in_fifo_pool and operation.spec.pool == pool.name:
-        # An entry in a fifo pool does not carry the satisfaction.
+        # The entry of an operation in a fifo pool does not contain the operation's satisfaction.
         satisfied = overlay.satisfaction(operation)
     return (satisfied, *entry[1:]), operation
 

@@ -28,7 +28,7 @@ from headrace.wire.nodes import (
     WhereRequest,
 )
 from headrace.wire.operations import MOST_OPERATIONS
-from headrace.wire.refusals import NotFound
+from headrace.wire.refusals import BadRequest, NotFound
 from headrace.wire.start_plans import FitOperation, OperationFit
 from headrace_allocator.decision.least_satisfied import LeastSatisfied
 from headrace_allocator.explain.waiting import waiting_reasons
@@ -43,11 +43,13 @@ from headrace_allocator.facts.operations import Operation
 from headrace_allocator.preemption.audit.alarms import PreemptionAlarms
 
 Question = ListNodes | ListProgress | WhereRequest | ExplainWaiting | FitOperation
-AnswerToQuestion = NodeList | ProgressList | OperationPlaces | WaitingExplained | OperationFit | NotFound
+AnswerToQuestion = NodeList | ProgressList | OperationPlaces | WaitingExplained | OperationFit | NotFound | BadRequest
 
 
 #: State of an online node on which jobs fail, although jobs of the same operations complete on other nodes.
 _SUSPECT: Final = "suspect"
+#: States of nodes as people see them.
+_STATES: Final = (*NodeCondition, _SUSPECT)
 #: Upper bound of the allocations in one answer.
 _MOST_PLACES: Final = 1_000
 #: Upper bound of the bytes of the allocations in one answer: each job may have a hundred GPU devices.
@@ -63,7 +65,9 @@ def answer_to(
     if isinstance(question, ListNodes):
         if question.operations_of:
             return _one_node(facts, question.operations_of, now)
-        return list_nodes(facts, question.first, question.limit, now)
+        if question.state and question.state not in _STATES:
+            return BadRequest("state", question.state, f"one of {', '.join(_STATES)}")
+        return list_nodes(facts, question, now)
     if isinstance(question, ListProgress):
         known = (facts.operations.get(name) for name in question.operations)
         return ProgressList([told for each in known if each is not None and (told := _progress(each)) is not None])
@@ -121,16 +125,23 @@ def _progress(operation: Operation) -> OperationProgress | None:
     return OperationProgress(operation.id, jobs, thousandths) if jobs else None
 
 
-def list_nodes(facts: Facts, first: int, limit: int, now: Moment) -> NodeList:
-    """Return a page of the nodes, sorted by name."""
-    names = sorted(facts.nodes)
-    views = (_view(facts, facts.nodes[name], now) for name in names[first : first + limit])
+def list_nodes(facts: Facts, request: ListNodes, now: Moment) -> NodeList:
+    """Return a page of the nodes that match, sorted by name."""
+    names = [
+        name
+        for name in sorted(facts.nodes)
+        if name > request.after
+        and name.startswith(request.name_prefix)
+        and (not request.state or _state(facts, facts.nodes[name]) == request.state)
+        and (not request.tag or request.tag in facts.nodes[name].record.tags)
+    ]
+    views = (_view(facts, facts.nodes[name], now) for name in names[request.first : request.first + request.limit])
     page = next(runs_within(views, _PAGE_BYTES), [])
     heard, enrolled = facts.recovery.progress()
     return NodeList(
         nodes=page,
         recovering="" if facts.recovery.complete else f"{heard}/{enrolled}",
-        more=first + len(page) < len(names),
+        more=request.first + len(page) < len(names),
     )
 
 
@@ -170,11 +181,16 @@ def _jobs_on(facts: Facts, node: Node, now: Moment) -> Iterator[NodeJob]:
         )
 
 
+def _state(facts: Facts, node: Node) -> str:
+    """Return the state of a node in the words of `NodeView`."""
+    is_suspect = node.record.node in facts.failing.suspect and node.condition is NodeCondition.ONLINE
+    return _SUSPECT if is_suspect else node.condition.value
+
+
 def _view(facts: Facts, node: Node, now: Moment) -> NodeView:
-    is_suspect = node.record.node in facts.failing.suspect
     return NodeView(
         node=node.record.node,
-        state=_SUSPECT if is_suspect and node.condition is NodeCondition.ONLINE else node.condition.value,
+        state=_state(facts, node),
         tags=node.record.tags,
         # A drained node that is empty counts with zero resources in the tree. People are shown the resources that the node has.
         total=node.reported if node.condition is NodeCondition.DRAINED else node.total,

@@ -34,7 +34,8 @@ from headrace_allocator.preemption.yarn.candidates import is_there, owner_of
 #: Upper bound of the allocations that are examined for one question: about ten milliseconds of work.
 _MOST_LOOKED_AT: Final = 1_000
 _MOST_POOLS: Final = 5
-#: Rules that `PlacesProtected` leaves out: they have reasons of their own, which are given even if no node was examined.
+#: Rules that `PlacesProtected` leaves out, because separate reasons (`PlacesKept`, `PlacesExempt`) report them even if no node was
+#: examined.
 _TOLD_APART: Final = frozenset({KeptBy.PREEMPTION, KeptBy.EXEMPT})
 
 
@@ -163,8 +164,8 @@ def protecting_rule(overlay: Overlay, allocation: Allocation, starving: Operatio
     group = overlay.group(operation, allocation)
     for_few = pools.options.take_excess_for_few_nodes and pools.filters_of(starving.spec)
     if group < least and for_few and operation.cut_groups(pools).is_excess(allocation):
-        # As in `victims.excess_candidates`, an allocation counts as preemptible if the operation's other allocations already use all that
-        # is protected.
+        # As in `victims.excess_candidates`, an allocation counts as preemptible if the operation's other allocations already use everything
+        # that is protected for the operation.
         group = Group.PREEMPTIBLE
     at_bound = group < least and _goes_at_bound(overlay, allocation, starving, least)
     if group < least and not at_bound:
@@ -175,7 +176,9 @@ def protecting_rule(overlay: Overlay, allocation: Allocation, starving: Operatio
 
 
 def _goes_at_bound(overlay: Overlay, allocation: Allocation, starving: Operation, least: Group) -> bool:
-    """True if the allocation crosses the bound of its operation's fair share, and `starving` may preempt it nevertheless."""
+    """True if the allocation lies partly within its operation's fair share and partly beyond it, and `starving` may preempt it
+    nevertheless.
+    """
     operation = overlay.view.operations[allocation.operation]
     if (
         least is not Group.PREEMPTIBLE
@@ -188,7 +191,7 @@ def _goes_at_bound(overlay: Overlay, allocation: Allocation, starving: Operation
 
 
 def _kept_by_group(pools: PoolStates, operation: Operation, allocation: Allocation, least: Group) -> KeptBy:
-    """Return the rule that puts the allocation into a group more protected than `least`."""
+    """Return the rule that puts the allocation into a group that is more protected than the group `least`."""
     groups = operation.cut_groups(pools)
     if not groups.is_kept_by_share(allocation, least):
         return KeptBy.USAGE_THRESHOLD
@@ -200,7 +203,7 @@ def _kept_by_group(pools: PoolStates, operation: Operation, allocation: Allocati
 def _kept_from_aggressive(pools: PoolStates, operation: Operation) -> ProtectingRule:
     """Return the rule that protects the operation from aggressive preemption.
 
-    It is an option of a pool, or the operation is a gang in a tree that protects gangs.
+    The rule is either an option of a pool, or the protection of gangs in a tree that protects them.
     """
     options = _options(pools.pool(operation.spec.pool))
     if options is None or options.allow_aggressive_preemption:
@@ -233,7 +236,9 @@ def _kept_as_a_whole(
 def _is_held_for(
     overlay: Overlay, operation: Operation, allocation: Allocation, shield: Operation | PoolState, starving: Operation
 ) -> bool:
-    """True if a pool shields the allocation, but `starving` is below this pool, so that it may preempt the allocation."""
+    """True if a pool shields the allocation from operations outside the pool, but `starving` is below this pool and may preempt the
+    allocation.
+    """
     is_below = any(pool is shield for pool in overlay.view.pools.pool(starving.spec.pool).path())
     return is_below and legacy_victims.may_be_held(overlay, overlay.group(operation, allocation))
 

@@ -14,7 +14,7 @@ from headrace_allocator.gangs.gang import GangPhase
 
 
 class Exceeded(msgspec.Struct, frozen=True):
-    """A resource of which one more job would exceed a limit."""
+    """A resource whose limit one more job would exceed."""
 
     resource: str
     used: int
@@ -24,7 +24,7 @@ class Exceeded(msgspec.Struct, frozen=True):
 
 
 class OperationNotRunning(msgspec.Struct, frozen=True, tag="operation_not_running"):
-    """The operation's state lets no job start."""
+    """No job may start while the operation is in its present state."""
 
     state: OperationState
 
@@ -36,7 +36,7 @@ class OperationIsSuspended(msgspec.Struct, frozen=True, tag="operation_suspended
 class JobSizeRefused(msgspec.Struct, frozen=True, tag="job_size_refused"):
     """The size of each job breaks a bound of a pool, so that no job starts. Running jobs continue."""
 
-    #: The pool that sets the bound, or the root.
+    #: The pool that sets the bound; the root if the tree sets it.
     pool: PoolName
     resource: str
     needed: int
@@ -68,7 +68,7 @@ class GangWaits(msgspec.Struct, frozen=True, tag="gang_waits"):
     held: int = 0
     #: Number of nodes on which resources are held for the gang.
     nodes: int = 0
-    #: Seconds until the present phase is over.
+    #: Seconds until the present phase of the gang is over.
     left_s: float = 0.0
     #: Number of nodes that are reserved for those jobs of the gang that still lack resources.
     reserved: int = 0
@@ -105,12 +105,12 @@ class StartsPaused(msgspec.Struct, frozen=True, tag="starts_paused"):
 
 
 class StillRecovering(msgspec.Struct, frozen=True, tag="still_recovering"):
-    """The allocator still waits for the reports of nodes that may run jobs of the operation."""
+    """Since the allocator took over, it has waited for the reports of nodes that may run jobs of the operation."""
 
     heard: int
     enrolled: int
     in_doubt: int
-    #: The first nodes that have not reported, by name.
+    #: Names of the first few nodes that have not reported.
     awaited: list[NodeName] = []
 
 
@@ -123,7 +123,8 @@ class PoolLimitReached(msgspec.Struct, frozen=True, tag="pool_limit_reached"):
 
     pool: PoolName
     exceeded: tuple[Exceeded, ...]
-    #: True if the limit is smaller than a single job, and the tree's enable_limiting_ancestor_check lets the operation fail if that lasts.
+    #: True if the limit is smaller than a single job, and the tree's option `enable_limiting_ancestor_check` makes the operation fail if
+    #: the limit stays so small.
     is_limiting: bool = False
 
 
@@ -145,7 +146,7 @@ class NoNodeAcceptsJobs(msgspec.Struct, frozen=True, tag="no_node_accepts_jobs")
 
 
 class NoNodeMatches(msgspec.Struct, frozen=True, tag="no_node_matches"):
-    """Nodes accept jobs, but the tags of none match the filters of the operation and its pools."""
+    """Nodes accept jobs, but no such node has tags that match the filters of the operation and its pools."""
 
     filters: tuple[str, ...]
     #: Number of nodes that accept jobs.
@@ -154,7 +155,7 @@ class NoNodeMatches(msgspec.Struct, frozen=True, tag="no_node_matches"):
     named: NodeName = NodeName("")
     #: Image of the operation, if nodes match all filters but lack the container runtime for the image; empty if the filters are the reason.
     image: str = ""
-    #: Number of enrolled nodes that match and accept no jobs now.
+    #: Number of enrolled nodes that match the filters but accept no jobs now.
     away: int = 0
     #: One of the nodes that `away` counts; empty if there is none.
     first_away: NodeName = NodeName("")
@@ -170,7 +171,7 @@ class MatchingNodesOwed(msgspec.Struct, frozen=True, tag="matching_nodes_owed"):
     filters: tuple[str, ...]
     #: Resources of which more is wanted than the matching nodes have.
     resources: tuple[str, ...]
-    #: All resources of the matching nodes together.
+    #: Sum of the resources of all matching nodes.
     most: Resources
 
 
@@ -187,7 +188,7 @@ class MatchingNodesShared(msgspec.Struct, frozen=True, tag="matching_nodes_share
 
 
 class LargerThanEveryNode(msgspec.Struct, frozen=True, tag="larger_than_every_node"):
-    """A job of the operation is larger than every node that accepts jobs, even if the node were empty."""
+    """A job of the operation would not fit on any node that accepts jobs, even if the node were empty."""
 
     needed: Resources
     #: The largest amount of each resource on any node that accepts jobs and matches the filters.
@@ -196,7 +197,7 @@ class LargerThanEveryNode(msgspec.Struct, frozen=True, tag="larger_than_every_no
     largest: NodeName
     #: Size of the node `largest`.
     largest_total: Resources
-    #: Number of enrolled nodes that are large enough and accept no jobs now.
+    #: Number of enrolled nodes that are large enough but accept no jobs now.
     away: int = 0
     #: One of the nodes that `away` counts; empty if there is none.
     first_away: NodeName = NodeName("")
@@ -208,12 +209,12 @@ class NoRoomOnAnyNode(msgspec.Struct, frozen=True, tag="no_room_on_any_node"):
     """Nodes accept jobs, but none has free resources for a job of the operation."""
 
     needed: Resources
-    #: Nothing starts on a node with fewer free resources than these.
+    #: The tree's minimum: nothing starts on a node with fewer free resources than these.
     spare: Resources
     nodes: int
     #: Free resources of the node with the most free cpu.
     free: Resources
-    #: Number of enrolled nodes that match, are large enough, and accept no jobs now.
+    #: Number of enrolled nodes that match the filters and are large enough, but accept no jobs now.
     away: int = 0
     #: One of the nodes that `away` counts; empty if there is none.
     first_away: NodeName = NodeName("")
@@ -263,9 +264,11 @@ class PlacesExempt(msgspec.Struct, frozen=True, tag="places_exempt"):
 
 
 class KeptBy(enum.StrEnum):
-    """A rule that protects an allocation from being preempted for a starving operation. If several apply, the first is reported."""
+    """A rule that protects an allocation from being preempted for a starving operation. If several rules protect the allocation, only one
+    of them is reported.
+    """
 
-    #: The allocation's job ends already, so that its resources become free anyway.
+    #: The allocation is ending already, so its resources become free anyway.
     ENDING = "ending"
     GRACEFUL = "graceful"
     #: The switch `preemption` of the allocation's pool is off or observe.
@@ -299,22 +302,24 @@ class PlacesProtected(msgspec.Struct, frozen=True, tag="places_protected"):
     places: int
     #: Number of nodes with protected allocations.
     nodes: int
-    #: The first few pools with their numbers of protected allocations, the largest number first. Each is the pool that sets the rule, or
-    #: else the pool of the allocations' operations.
+    #: The first few pools with their numbers of protected allocations, the largest number first. A listed pool is the pool that sets the
+    #: rule or, if no pool sets the rule, the pool of the operations that hold the allocations.
     pools: tuple[tuple[PoolName, int], ...]
 
 
 class RoomBeingMade(msgspec.Struct, frozen=True, tag="room_being_made"):
-    """On every node with free resources for a job of the operation, a start waits for another job to end. Nothing else starts there."""
+    """Every node with free resources for a job of the operation has an allocation that waits for another job there to end. Until then
+    nothing else starts on the node.
+    """
 
     nodes: int
 
 
 class NodeReserved(msgspec.Struct, frozen=True, tag="node_reserved"):
-    """A node is reserved for the operation, and its job does not fit there yet."""
+    """A node is reserved for the operation, but the operation's next job does not fit there yet."""
 
     node: NodeName
-    #: Seconds until the job is expected to fit.
+    #: Seconds until the job is expected to fit on the reserved node.
     expected_s: float
     #: Seconds until the reservation ends at the latest.
     left_s: float
@@ -333,7 +338,7 @@ class NodeHeldBack(msgspec.Struct, frozen=True, tag="node_held_back"):
 
     node: NodeName
     is_suspect: bool
-    #: Number of failures in a row on the node.
+    #: Number of jobs that failed on the node in a row.
     failures: int
     #: Number of operations to which these failures belong.
     operations: int
@@ -361,7 +366,8 @@ class NoShareYet(msgspec.Struct, frozen=True, tag="no_share_yet"):
 class NoShare(msgspec.Struct, frozen=True, tag="no_share"):
     """The fair share of the operation is zero."""
 
-    #: All resources that a gang wants; it is owed either all of them or nothing. None if the operation is no gang.
+    #: All resources that the jobs of the gang need together: a gang is owed either all of them or nothing. None if the operation is no
+    #: gang.
     gang_wants: Resources | None = None
 
 
@@ -381,12 +387,12 @@ class OverFairShare(msgspec.Struct, frozen=True, tag="over_fair_share"):
 class TaskWaits(msgspec.Struct, frozen=True, tag="task_waits"):
     """Some jobs of the operation wait for a reason that need not apply to its other jobs.
 
-    These are the jobs of one task or, if the memory of some jobs was raised, the jobs with the same amount of memory.
+    The waiting jobs belong to one task or, if the memory of some jobs of the operation was raised, need the same amount of memory.
     """
 
     #: Name of the task; empty for jobs whose memory may have been raised.
     task: str
-    #: Number of the task's pending jobs.
+    #: Number of these jobs that are pending.
     jobs: int
     reason: (
         PoolLimitReached

@@ -43,16 +43,18 @@ from headrace_allocator.facts.operations import (
     members,
     never_fits,
     pending_resources,
-    together,
     waits_for_a_turn,
 )
 from headrace_allocator.gangs.gang import TOGETHER, Gang, GangPhase
+from headrace_allocator.gangs.packing import Room, count_of, pack
+from headrace_allocator.gangs.sizes import resources_of, together_by_size
 
 #: Upper bound of the nodes that one reason lists.
 _MOST_NODES: Final = 5
-#: A heartbeat is overdue after the heartbeat timeout divided by this number. Load never makes the pace of heartbeats longer than that.
+#: A heartbeat is overdue after the heartbeat timeout divided by this number. Even under load, the time between two heartbeats is not made
+#: longer than that.
 _HEARTBEATS_IN_TIMEOUT: Final = 4
-#: Upper bound of the characters that a reason quotes of the text about a node's problem.
+#: A text about a node's problem is cut to this number of characters when a reason quotes it.
 _TROUBLE_CHARACTERS: Final = 500
 _MOST_POOLS: Final = 5
 #: Upper bound of the held back nodes (nodes on which jobs fail) that are examined.
@@ -71,13 +73,13 @@ def waiting_reasons(facts: Facts, order: LeastSatisfied, operation: Operation, n
 def reasons_in_turn(
     facts: Facts, order: LeastSatisfied, operation: Operation, now: Moment
 ) -> Iterator[why.Reason | None]:
-    """Yield each reason that holds, and None for each reason that does not. Each is computed only when the caller asks for it."""
+    """Yield each reason that holds, and None for each reason that does not. Each reason is computed only when the caller takes it."""
     not_running = not_schedulable(operation)
     if not_running is not None:
         yield not_running
         if operation.suspended and operation.slots.pending_count:
-            # The operation would wait for these reasons after a resume. It has no share while it is suspended, so reasons about its share
-            # are left out.
+            # The operation would also wait for these reasons if it were resumed. While it is suspended it has no share, so reasons about
+            # its share are left out.
             yield from reasons_before_start(facts, operation, now)
         return
     has_holds = operation.gang is not None and operation.gang.holds
@@ -95,8 +97,8 @@ def reasons_in_turn(
     yield _shares_old(facts, now)
     yield why.PreemptionPaused() if facts.preemption_paused and may_preempt else None
     yield _places_kept(facts) if may_preempt else None
-    # The list is also needed for `_places_exempt`: if it is empty, a job fits, and the operation does not wait for young jobs to become
-    # preemptible.
+    # The list is used again for `_places_exempt`: if the list is empty, a job fits on a node, so the operation does not wait until jobs
+    # that started recently may be preempted.
     no_room = list(_no_room(facts, operation, now))
     if not operation.kinds:
         yield from pool_limits_reached(operation, facts.pools)
@@ -105,19 +107,19 @@ def reasons_in_turn(
     yield from _failing_nodes(facts, operation)
     yield _places_exempt(facts, operation, now) if may_preempt and no_room else None
     yield from no_room
-    # `DemandCovered` says that new demand counts from the next snapshot on. Jobs that fit on no node never count as demand, so the reason
-    # is left out for them.
+    # `DemandCovered` promises that new demand counts from the next snapshot on. That is not true for jobs that fit on no node: they never
+    # count as demand. So the reason is left out for them.
     yield demand_covered(operation, operation.held) if fits else None
     yield fifo_count_reached(operation)
     yield fair_share_reached(operation)
     yield from matching_nodes_owed(facts, operation)
     yield why.BlockBeingDrawn() if operation.drawing and not operation.slots.ready_count else None
-    # Jobs that fit on no node do not count as demand, so the operation is owed no share for them either.
+    # Jobs that fit on no node do not count as demand, so the operation is owed no share for them. Reasons about its share would mislead.
     yield _behind_others(facts, order, operation) if fits else None
 
 
 def is_due_something(operation: Operation) -> bool:
-    """True if a YARN policy found that the operation lacks something."""
+    """True if a YARN policy found that the operation lacks resources that it is owed."""
     share = operation.share
     return share is not None and (share.due_to_fair_share is not None or share.due_to_min_share is not None)
 
@@ -140,8 +142,8 @@ def reasons_before_start(facts: Facts, operation: Operation, now: Moment) -> lis
 def _with_nodes_away(facts: Facts, operation: Operation, reason: why.Reason) -> why.Reason:
     """Add to a reason the nodes that would suit the operation but accept no jobs now.
 
-    Such nodes match the filters and, unless the reason is `NoNodeMatches`, are large enough. As soon as one node accepts no jobs, every
-    node is examined. So this is done only to answer questions of users.
+    Such nodes match the filters and, unless the reason is `NoNodeMatches`, are large enough. If any node accepts no jobs, all nodes are
+    examined. Because of this cost, the function is called only to answer questions of users.
     """
     if isinstance(reason, why.TaskWaits):
         return msgspec.structs.replace(reason, reason=_with_nodes_away(facts, operation, reason.reason))
@@ -197,7 +199,9 @@ def _gang_waits(facts: Facts, operation: Operation, now: Moment) -> why.GangWait
 
 
 def _turn_ends_s(facts: Facts, operation: Operation, gang: Gang) -> float | None:
-    """Return the time at which the phase of a gang ends at the latest. Nodes that are reserved for a starving gang extend its turn."""
+    """Return the time at which the phase of a gang ends at the latest. The turn of a starving gang lasts longer if nodes are reserved for
+    the gang.
+    """
     if gang.until_s is None or not is_starving(operation):
         return gang.until_s
     return max([gang.until_s, *(one.until_s for one in facts.reservations.of.get(operation.id, {}).values())])
@@ -208,10 +212,12 @@ def gang_owed_too_little(facts: Facts, operation: Operation) -> why.GangOwedTooL
     gang, total = operation.gang, facts.pools.total
     if gang is None or gang.priority is PreemptionPriority.NONE or gang.phase in TOGETHER or never_fits(operation):
         return None
-    jobs, size = together(operation), operation.spec.resources
-    if all(fair > share - EPS for fair, share in zip(operation.fair_share, (size * jobs).share_of(total), strict=True)):
+    jobs = together_by_size(operation)
+    wanted = resources_of(jobs).share_of(total)
+    if all(fair > share - EPS for fair, share in zip(operation.fair_share, wanted, strict=True)):
         return None
-    return why.GangOwedTooLittle(jobs, size.times_that_fit(total.part(operation.fair_share)))
+    owed = Room(total.part(operation.fair_share), range(1))
+    return why.GangOwedTooLittle(sum(one.count for one in jobs), count_of(pack(jobs, [owed], ZERO, total)))
 
 
 def _places_kept(facts: Facts) -> why.PlacesKept | None:
@@ -265,7 +271,9 @@ def _recovering(facts: Facts, operation: Operation) -> why.StillRecovering | Non
 
 
 def _no_room(facts: Facts, operation: Operation, now: Moment) -> Iterator[why.Reason]:
-    """Yield the reason why no node has free resources for a job of the operation; with tasks, a reason for each task that waits."""
+    """Yield the reason why no node has free resources for a job of the operation. If the operation has tasks, yield a reason for each task
+    that waits.
+    """
     spec, slots = operation.spec, operation.slots
     if not operation.kinds and (reason := _no_room_for(facts, operation, spec.resources, now)) is not None:
         yield reason
@@ -430,10 +438,11 @@ def _behind_others(
 
 
 def levels_of(facts: Facts, order: LeastSatisfied, operation: Operation) -> Iterator[Level]:
-    """Yield what comes first on each level of the tree, from the root down.
+    """For each pool from the root down to the operation's pool, yield what comes before the operation, or before the child pool that
+    contains it.
 
-    Yields nothing if the operation's own state holds it back. Yields nothing, too, for a gang that has a reserved node for each job that
-    still lacks resources, because such a gang comes first on these nodes.
+    Yields nothing if the operation's own state holds it back. Also yields nothing for a gang that has a reserved node for each job that
+    still lacks resources, because such a gang comes first on its reserved nodes.
     """
     order.settle()
     own = order.entry(operation.id)

@@ -1,6 +1,6 @@
 """The explanation of why an operation waits: every reason, and what would end it, computed when a user asks.
 
-The only thing that the heartbeat path stores for it is the newest preemptive stage of each node.
+Decisions on heartbeats store only one thing for this explanation: the newest preemptive stage of each node.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from headrace_allocator.explain.words_of_protected import words_of_rule
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node, PreemptiveTry
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.gangs.fitting import jobs_at_once
+from headrace_allocator.gangs.fitting import jobs_at_once, judge_gang
 
 _MOST_TRIES: Final = 3
 
@@ -71,7 +71,8 @@ def explain_waiting(
 
 
 def fit_of(facts: Facts, spec: OperationSpec, now: Moment) -> OperationFit:
-    """Explain how an operation that is not started would fit. An unknown pool is treated as a new pool directly below the root.
+    """Explain whether and where the jobs of an operation would fit if the operation were started now. An unknown pool is treated as a new
+    pool directly below the root.
 
     Raises `BadInput` for a filter that is not a formula.
     """
@@ -83,7 +84,7 @@ def fit_of(facts: Facts, spec: OperationSpec, now: Moment) -> OperationFit:
     operation.refused_size = facts.pools.refused_size(spec)
     at_once = None if spec.tasks else jobs_at_once(facts, spec)
     if operation.gang is not None:
-        operation.gang.at_once = at_once
+        judge_gang(facts, operation, operation.gang)
     return OperationFit(
         tree=facts.tree,
         needed=operation.min_needed,
@@ -95,7 +96,9 @@ def fit_of(facts: Facts, spec: OperationSpec, now: Moment) -> OperationFit:
 
 
 def _check_filter(spec: OperationSpec) -> None:
-    """Raise `BadInput` if the filter is not a formula. The error names the filter's path in the spec, as the error of a start does."""
+    """Raise `BadInput` if the filter is not a formula. The error names the path of the filter in the spec, in the same way as the error
+    when an operation is started.
+    """
     try:
         parse_formula(spec.scheduling_tag_filter)
     except BadInput as error:
@@ -132,33 +135,35 @@ def _rooms(pool: PoolName, limits: PartialResources, used: Resources, operation:
 
 
 def _reasons(facts: Facts, order: LeastSatisfied, operation: Operation, now: Moment) -> Iterator[why.Reason]:
-    """Yield every reason.
+    """Yield every reason why jobs of the operation are pending.
 
     After the reason that no node has enough free resources, yield the rules that protect other operations' allocations.
     """
     for reason in waiting_reasons(facts, order, operation, now):
         yield reason
-        # If a job fits on a node, protected allocations are no reason to wait.
+        # Protected allocations are a reason to wait only if no job fits on any node.
         of_task = reason.reason if isinstance(reason, why.TaskWaits) else reason
         if isinstance(of_task, why.NoRoomOnAnyNode):
             yield from places_protected(facts, order, _nodes_tried_in_vain(facts, operation), operation)
 
 
 def _nodes_tried_in_vain(facts: Facts, operation: Operation) -> Iterator[Node]:
-    """Yield the nodes whose newest stage of the operation's priority found too little to preempt, the node with the newest heartbeat
-    first.
+    """Yield the nodes on which the newest preemptive stage, of the operation's preemption priority, found too little to preempt. The node
+    with the newest heartbeat comes first.
     """
     size, priority = operation.min_needed, operation.preemption_priority
     by_yarn = is_due_something(operation)
     for node in _matching_nodes(facts, operation):
         made = node.tries.get(priority)
-        # A pass of a YARN policy examines all nodes, so they all count.
+        # A pass of a YARN policy examines all nodes, so each of them counts as tried in vain.
         if by_yarn or not (made is None or made.started or made.room.dominates(size)):
             yield node
 
 
 def _matching_nodes(facts: Facts, operation: Operation) -> Iterator[Node]:
-    """Yield the nodes with the newest heartbeats whose tags match the operation's filters, the newest first."""
+    """Examine the `MOST_TRIED` nodes with the newest heartbeats, the newest first, and yield the nodes whose tags match the operation's
+    filters.
+    """
     filters = facts.pools.filters_of(operation.spec)
     for node in islice(facts.last_heard.newest(), MOST_TRIED):
         if all(matches(formula, node.record.tags) for formula in filters):
@@ -176,7 +181,8 @@ def _kept_from_pass(facts: Facts, order: LeastSatisfied, operation: Operation) -
 def _tries(facts: Facts, order: LeastSatisfied, operation: Operation, now: Moment) -> Tries:
     """Return the newest preemptive stages of the operation's priority.
 
-    Stages from before the operation starved were run for other operations. They count as well, since they describe the same nodes.
+    Stages that ran before the operation began to starve were run for other operations. They are returned too, because they describe the
+    same nodes.
     """
     size, priority = operation.min_needed, operation.preemption_priority
     filters = facts.pools.filters_of(operation.spec)
@@ -208,7 +214,9 @@ def _tries(facts: Facts, order: LeastSatisfied, operation: Operation, now: Momen
 
 
 def _kept(facts: Facts, order: LeastSatisfied, node: Node, operation: Operation) -> list[ProtectedAllocations]:
-    """Examine a node again at the time of the question, since its allocations may have changed since the stage ran."""
+    """Return the protected allocations of a node, by rule. The node is examined again now, because its allocations may have changed since
+    the preemptive stage ran.
+    """
     found = places_kept(facts, order, [node], operation)
     return [ProtectedAllocations(rule.value, words_of_rule(rule), places) for rule, places in found]
 

@@ -21,7 +21,7 @@ from headrace_allocator.facts.lost_jobs import LostJob, LostNodeInDoubt, NodeSil
 from headrace_allocator.facts.nodes import Node, NodeCondition
 from headrace_allocator.gangs.gang import GangPhase
 
-#: The text for a node whose agent is of an older release and does not report whether jobs can reach its key.
+#: The text for a node whose agent is of an older release, which does not report whether jobs can reach the agent's key.
 _UNSAID: Final = "its agent does not say who can reach its key"
 
 
@@ -190,7 +190,7 @@ def _words_of_nodes(
     | why.RoomBeingMade
     | why.RoomUnheard,
 ) -> str:
-    """Return the text of a reason that lies with the nodes."""
+    """Return the text of a reason that is about the nodes, for example that no node matches the filters or has enough free resources."""
     match reason:
         case why.NoNodeAcceptsJobs():
             nodes = ", ".join(f"{node} {condition}" for node, condition in reason.nodes)
@@ -352,9 +352,9 @@ def _words_of_loss(lost: LostJob) -> str:
 
 
 def _words_of_limit(reason: why.PoolLimitReached | why.OperationLimitReached | why.JobSizeRefused) -> str:
-    """Return the text of a reason that lies with a limit.
+    """Return the text of a reason that is about a limit of a pool or operation.
 
-    A limit that is smaller than a single job gets a text of its own, since no end of a job would help.
+    If the limit is smaller than a single job, the text differs: in that case the operation would wait even if all other jobs ended.
     """
     if isinstance(reason, why.JobSizeRefused):
         return _words_of_size(reason)

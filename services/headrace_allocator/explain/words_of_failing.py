@@ -16,7 +16,7 @@ _MOST_NAMED: Final = 3
 
 
 def words_of_held_back(reason: NodeHeldBack | NodeAvoided) -> str:
-    """Return the text of a reason why jobs wait: a node is held back, or the operation avoids it."""
+    """Return the text of a reason why jobs wait: a node is held back, or the operation avoids a node."""
     more = f", and {counted(reason.more, 'more node')} like it" if reason.more else ""
     trial = _words_of_trial(reason.tried_in_s)
     if isinstance(reason, NodeAvoided):
@@ -26,7 +26,7 @@ def words_of_held_back(reason: NodeHeldBack | NodeAvoided) -> str:
 
 
 def words_of_failures(facts: Facts, node: Node) -> str:
-    """Return a text that says why a node is held back; empty if it is not."""
+    """Return a text that says why a node is held back; empty if the node is not held back."""
     failures = node.failures
     if failures is None or not failures.run.is_held:
         return ""
@@ -41,7 +41,7 @@ def words_of_failures(facts: Facts, node: Node) -> str:
 
 
 def suspects_reported(facts: Facts) -> list[SuspectNode]:
-    """Return the effects that report the nodes that became suspect or are suspect no more, and forget these changes."""
+    """Return the effects that report which nodes became suspect or are suspect no more since the last call."""
     changes, facts.failing.changes = facts.failing.changes, []
     effects: list[SuspectNode] = []
     for change in changes:

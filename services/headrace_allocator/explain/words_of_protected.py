@@ -1,4 +1,6 @@
-"""The English text of the rules that protect allocations from a starving operation, and of what would change that."""
+"""The English text of the rules that protect allocations from a starving operation, and of the changes that would let these allocations be
+preempted.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,7 @@ def words_of_protected(reason: PlacesProtected) -> str:
 
 
 def cure_of_protected(reason: PlacesProtected, own: str) -> str:
-    """Return the text of the change that would let these allocations be preempted for an operation of the pool `own`."""
+    """Return a text that says which change would let these allocations be preempted for an operation of the pool `own`."""
     return _CURES[reason.kept_by].format(pool=typed(reason.pools[0][0]), own=own)
 
 

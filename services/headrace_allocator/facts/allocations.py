@@ -14,26 +14,26 @@ from headrace.wire.start_stages import StartRecord, StartStage
 #: Operation id of an allocation whose operation is over or unknown.
 NO_OPERATION: Final = OperationId("")
 
-#: Looked up once: looking up an enum member costs as much as ten comparisons.
+#: The enum member is looked up only once here, because a look-up costs as much as ten comparisons.
 _RUNNING: Final = AllocationState.RUNNING
 _WAITING: Final = AllocationState.WAITING
 
 
-#: Position of an allocation among the allocations of its operation. They are sorted by the time at which their progress began, the earliest
-#: first. Progress is the work that preemption would destroy (`Facts.set_job`).
+#: Position of an allocation among the allocations of its operation, which are sorted by the time at which their progress began, the
+#: earliest first. Progress is the work that preemption would destroy (`Facts.set_job`).
 Position = tuple[int, int, int]
 #: The position before all allocations.
 FIRST_POSITION: Final[Position] = (-1, 0, 0)
 #: The position behind all allocations.
 NO_POSITION: Final[Position] = (2, 0, 0)
-#: Stands for "not computed by any rules yet" where a `PoolStates.rules` number is expected.
+#: Used in place of a `PoolStates.rules` number: "not computed by any rules yet".
 NO_RULES_YET: Final = -1
 
 
 class Rest:
-    """Facts that show on a heartbeat whether the allocations of an operation rest, which means that they need no order.
+    """Facts by which a heartbeat's decision recognizes that the allocations of an operation rest: they need no order.
 
-    Every heartbeat reads these fields, so they are in a small object apart from the operation.
+    Every decision on a heartbeat reads these fields, so they are kept in a small object, separate from the operation.
     """
 
     __slots__ = ("cut_at", "job_ms", "preemptible_from")
@@ -44,14 +44,14 @@ class Rest:
         #: Value of `PoolStates.rules` when the operation's allocations were last divided into preemption groups; `NO_RULES_YET` if the
         #: operation's share or options changed since.
         self.cut_at = NO_RULES_YET
-        #: Position of the first allocation that the normal preemptive stage may preempt, while it has preempted none yet. `NO_POSITION` if
-        #: it may preempt no allocation; None until the position is computed.
+        #: Position of the first of the operation's allocations that the normal preemptive stage may preempt, as long as no allocation has
+        #: been preempted. `NO_POSITION` if the stage may preempt none of them; None until the position is computed.
         self.preemptible_from: Position | None = None
 
     def keeps(self, newest: Allocation, rules: int) -> bool:
         """True if `newest` and all older allocations of the operation are known to be protected under the rules numbered `rules`."""
         first = self.preemptible_from
-        # `NO_POSITION` is checked first, so that the allocation itself need not be read: it is in no CPU cache.
+        # `NO_POSITION` is checked first. Then the allocation need not be read from memory, which would be slow: it is in no CPU cache.
         return first is not None and self.cut_at == rules and (first is NO_POSITION or newest.place < first)
 
 
@@ -59,7 +59,8 @@ _NO_REST: Final = Rest(0.0)
 
 
 class AgreedReport:
-    """The newest node report that agrees with the books. If the next report is the same object, nothing in it need be compared.
+    """The newest node report that agrees with what the allocator has booked for the node. If the next report is the same object, it need
+    not be compared.
 
     Invariant (`Node.check`): the report shows nothing new. It is dropped when the jobs of an allocation change, and when the node gains
     or loses an allocation.
@@ -81,7 +82,7 @@ class AgreedReport:
 
 
 class Allocation:
-    """An amount of resources that an operation holds on a node. Its jobs run in it one after another."""
+    """An amount of resources that an operation holds on a node. Jobs of the operation run in it one after another."""
 
     # The slots save memory: there are very many allocations, and a heartbeat looks at each allocation of its node.
     __slots__ = (
@@ -111,7 +112,7 @@ class Allocation:
     def __init__(self, name: AllocationId, operation: OperationId, node: NodeName, resources: Resources) -> None:
         self.id = name
         self.operation = operation
-        #: The operation that the allocation belonged to, if it is over or unknown; else `NO_OPERATION`.
+        #: If the allocation's operation is over or unknown: the id of that operation. Else `NO_OPERATION`.
         self.orphan_of = NO_OPERATION
         self.node = node
         self.resources = resources
@@ -120,7 +121,7 @@ class Allocation:
         self.stage: StartStage | None = None
         #: Record of the start: the stage, and the shares at that time. None until the start is sent to the node or reported by the node.
         self.start: StartRecord | None = None
-        #: The newest report of the allocation's node that agrees with the books; all allocations of the node share it.
+        #: The newest report of the allocation's node that agrees with what is booked; all allocations of the node share this object.
         self.picture = AgreedReport()
         #: The `Rest` shared by the operation's allocations; `_NO_REST` once the operation is over.
         self.rest = _NO_REST
@@ -130,12 +131,13 @@ class Allocation:
         self.usage = resources
         #: Jobs given to the allocation that have not ended, the running job included, by index.
         self.slots: dict[int, JobSlot] = {}
-        #: True while the allocation is known to run its only job. Then a report is compared with that job alone.
+        #: True while the allocation is known to run the only job that it has. While it is True, a report is compared with that job alone.
         self.settled = False
-        #: The last report about the allocation that showed nothing new; None once the allocation has changed since. If the next report is
-        #: the same object, it need not be compared.
+        #: The last report about the allocation that showed nothing new; None if the allocation has changed since that report. If the next
+        #: report is the same object, it need not be compared.
         self.shown: AllocationReport | None = None
-        #: False until a heartbeat shows the allocation. Until then its usage counts as precommit: usage that no node has confirmed.
+        #: True once a heartbeat has shown the allocation. Before that the allocation's usage counts as precommit: usage that no node has
+        #: confirmed.
         self.confirmed = False
         self.state = AllocationState.WAITING
         self.job: RunningJob | None = None
@@ -188,13 +190,15 @@ class Allocation:
 
         `boottime_ms` is the present CLOCK_BOOTTIME of the node's host.
         """
-        # CLOCK_BOOTTIME is never set, and it goes on when a service restarts.
+        # CLOCK_BOOTTIME is used because nobody can set it to another time, and because restarts of services do not affect it.
         if not exempt_time_ms or self.job is None or not self.job.started_boottime_ms:
             return 0
         return max(0, exempt_time_ms - self.job.ran_ms(boottime_ms))
 
     def settle(self) -> None:
-        """Record whether the allocation runs the only job that it has. Call this after each change of its state or running job."""
+        """Record whether the allocation runs the only job that it has. Call this after each change of the allocation's state or running
+        job.
+        """
         job = self.job
         self.picture.booked = self.shown = None
         self.settled = self._runs_its_only(job) if job is not None else False
@@ -214,7 +218,7 @@ class Allocation:
         self.picture.booked = self.shown = None
 
     def check(self) -> list[str]:
-        """Return a text for each broken invariant; empty if all hold."""
+        """Return one text for each broken invariant; an empty list if all invariants hold."""
         broken = []
         if self.settled and (self.job is None or not self._runs_its_only(self.job)):
             broken.append("is marked as settled and does not run exactly one job")
@@ -233,7 +237,8 @@ class Allocation:
     def orphan(self) -> None:
         """Detach the allocation from its operation, which is over.
 
-        The same operation id may come again: a tree that had released all its jobs of an operation may lease jobs of it again.
+        The operation's id may become known again later: a tree that has released all its job indexes of an operation may lease indexes of
+        this operation again.
         """
         self.take_back = TakeBackReason.OPERATION_ENDED
         self.slots.clear()
@@ -249,7 +254,9 @@ class Allocation:
 
 
 def waits_for_room(allocations: Iterable[Allocation]) -> bool:
-    """True if one of these allocations, already confirmed by its node, still waits for resources of another allocation there."""
+    """True if the node has confirmed one of these allocations, but this allocation still waits until another allocation on the node frees
+    resources.
+    """
     return any(one.state is _WAITING and one.confirmed for one in allocations)
 
 

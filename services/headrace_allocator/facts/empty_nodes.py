@@ -1,9 +1,9 @@
-"""Nodes that run nothing: the record of them that an allocator keeps for the next allocator of its tree.
+"""The record of nodes that run nothing, which an allocator keeps for the next allocator of its tree.
 
-A new allocator waits for every enrolled node that may run a job which an earlier allocator gave out. A host that is off would keep the
-new allocator waiting for a whole lease. So the allocator records the nodes that it knows to run nothing. These are nodes whose agent
-stopped in order, nodes that fell silent while they held nothing, and nodes whose lease ended and whose lost jobs are all recorded in the
-ledger.
+A new allocator waits for every enrolled node that may run a job which an earlier allocator gave out. A host that is off would keep the new
+allocator waiting for a whole lease. So the allocator records the nodes that it knows to run nothing. These are nodes whose agent was
+stopped and had nothing left to run, nodes that fell silent while they held nothing, and nodes whose lease ended and whose lost jobs are all
+recorded in the ledger.
 
 Why no job runs twice because of the record:
 
@@ -44,7 +44,7 @@ class EmptyNodes:
         self._changed = False
         #: Names in the last record that is known to be durable.
         self._recorded: frozenset[NodeName] = frozenset()
-        #: Names in all writes after that record. The outcome of these writes is unknown.
+        #: Names in all writes after the record `_recorded`; the outcome of these writes is unknown.
         self._unsure: frozenset[NodeName] = frozenset()
         #: Names of the write under way; None if no write is under way.
         self._writing: frozenset[NodeName] | None = None
@@ -55,12 +55,12 @@ class EmptyNodes:
         """Start with the names that were in the record when this allocator wrote its term to it."""
         for name in names:
             self.add(name)
-        # All names count, although `add` may have accepted fewer of them.
+        # All these names may be in the record, even if `add` did not accept all of them as wanted names.
         self._recorded = self.names = frozenset(names)
         self._changed = self._wanted != self.names
 
     def add(self, name: NodeName) -> None:
-        """Add a node that runs nothing to the wanted names. Ignored if the record is full."""
+        """Add a node that runs nothing to the wanted names. The node is ignored if the record is full."""
         more = len(name) + _BYTES_BESIDE
         if name not in self._wanted and self._bytes + more <= _MOST_BYTES:
             self._wanted.add(name)
@@ -68,7 +68,7 @@ class EmptyNodes:
             self._changed = True
 
     def discard(self, name: NodeName) -> None:
-        """Remove a node that is back, or no longer known, from the wanted names."""
+        """Remove from the wanted names a node that came back or is no longer known."""
         if name in self._wanted:
             self._wanted.remove(name)
             self._bytes -= len(name) + _BYTES_BESIDE

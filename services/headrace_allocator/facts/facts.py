@@ -1,7 +1,7 @@
 """Everything the allocator knows of one tree, with exact sums that are read in constant time.
 
-Every change of an allocation goes through this module, because it also changes the usage of the allocation's node, of its operation and of
-the pools above the operation.
+Every change of an allocation goes through this module, because such a change also changes the usage of the allocation's node, of its
+operation, and of the pools above the operation.
 
 Invariants (`checks`): the tree's total and its usage are the sums over the online nodes. Nodes, operations and pools have further
 invariants of their own.
@@ -47,7 +47,7 @@ class Facts:
 
     def __init__(self, tree: TreeName, term: int, timing: Timing) -> None:
         self.tree = tree
-        #: Term of this allocator; 0 while another allocator leads.
+        #: Term of this allocator; 0 while it is a standby.
         self.term = term
         #: True once the ledger has leased job indexes for a later term: another allocator leads and gives out the jobs. Also true while
         #: this allocator stops.
@@ -55,8 +55,8 @@ class Facts:
         #: True while an operator has paused starts, or preemption, in the tree.
         self.starts_paused = self.preemption_paused = False
         self.timing = timing
-        #: Seconds without a heartbeat after which a node's jobs are given to other nodes. Longer than this allocator's lease if an
-        #: earlier allocator sent nodes a longer one.
+        #: Seconds without a heartbeat after which a node's jobs are given to other nodes. This time is longer than the lease that this
+        #: allocator sends if an earlier allocator sent nodes a longer lease.
         self.longest_lease_s = max(timing.node_lease_s, timing.longest_lease_s)
         self.nodes: dict[NodeName, Node] = {}
         self.operations: dict[OperationId, Operation] = {}
@@ -68,9 +68,10 @@ class Facts:
         self.doubtful: dict[OperationId, Operation] = {}
         #: Operations that run in several trees.
         self.of_several_trees: dict[OperationId, Operation] = {}
-        #: Operations with limits of their own. Most clusters have none; then a heartbeat checks no operation's limits.
+        #: Operations with limits of their own. Most clusters have no such operation; then no time is spent on checking operations' limits
+        #: on a heartbeat.
         self.limited: set[OperationId] = set()
-        #: Numbers operations in the order in which this allocator learns of them.
+        #: Source of arrival numbers: numbers operations in the order in which this allocator learns of them.
         self.arrivals = count(1)
         #: Numbers allocations in the order in which their current progress began (`Position`).
         self._beginnings = count(1)
@@ -91,7 +92,7 @@ class Facts:
         self.touched: dict[OperationId, None] = {}
         #: Operations that ended since their usage was published.
         self.gone: dict[OperationId, None] = {}
-        #: Facts about the usage snapshot that was published last, as a whole: its total, and whether it was complete.
+        #: What the usage snapshot that was published last said about the whole tree: the total, and whether the usage was complete.
         self.told_frame = UsageFrame()
         self.unsettled = Unsettled()
         self.gangs = Gangs()
@@ -130,7 +131,7 @@ class Facts:
         self.leaving.discard(record.node)
         retagged = node.record.tags != record.tags
         if record.key != node.record.key:
-            # Another agent took the node's name with a new token. Incarnations that the earlier agent reported do not count.
+            # Another agent took the node's name with a new token. Incarnations that the earlier agent reported no longer count.
             node.incarnation = None
         node.record, node.enrolled = record, True
         changed = self._set_room(node)
@@ -185,7 +186,7 @@ class Facts:
         return changed
 
     def set_offline(self, node: Node) -> bool:
-        """Take a silent node's resources out of the total. Returns True if the node had any."""
+        """Take a silent node's resources out of the total. Returns True if the total changed."""
         return self._set_room(node, online=False)
 
     # --- allocations ----------------------------------------------------------------------------------------------
@@ -193,9 +194,9 @@ class Facts:
     def start(
         self, name: AllocationId, operation: Operation, node: Node, jobs: int, job: Resources, task: int | None = None
     ) -> Allocation:
-        """Give out `jobs` jobs of one size in a new allocation. It counts as precommit until a heartbeat shows it.
+        """Give out `jobs` jobs of one size in a new allocation. The allocation counts as precommit until a heartbeat shows it.
 
-        In an operation with tasks the jobs are of `task`.
+        In an operation with tasks, `task` is the number of the task to which the jobs belong.
         """
         allocation = Allocation(name, operation.id, node.record.node, job)
         taken = operation.slots.take(jobs, self.failing.kept_from(node, operation), task)
@@ -216,8 +217,8 @@ class Facts:
     def add(self, allocation: Allocation, *, since_ms: int | None = None, held: bool = False) -> None:
         """Book a new allocation.
 
-        `since_ms` is the start of the running job of an allocation that is older than this allocator. Such allocations come before all
-        allocations of this allocator. `held` books resources that are held for a gang.
+        `since_ms` is given for an allocation that an earlier allocator started: the time at which its running job began. Such allocations
+        are sorted before all allocations that this allocator started. `held` is True for resources that are held for a gang.
         """
         node = self.nodes[allocation.node]
         (node.holds if held else node.allocations)[allocation.id] = allocation
@@ -252,7 +253,7 @@ class Facts:
             self.touch(operation.id)
 
     def remove(self, allocation: Allocation) -> None:
-        """Remove an allocation. The caller must have settled its slots before."""
+        """Remove an allocation. Before the call, the caller must have settled the jobs that the allocation still holds."""
         node, operation = self.nodes[allocation.node], self.operations.get(allocation.operation)
         del (node.holds if node.holds.get(allocation.id) is allocation else node.allocations)[allocation.id]
         node.picture.booked = None
@@ -265,7 +266,7 @@ class Facts:
         self._charge(node, operation, ZERO - allocation.usage)
 
     def set_job(self, allocation: Allocation, job: RunningJob | None) -> None:
-        """Record the job that an allocation runs now. Progress begins anew if the allocation ran another job before."""
+        """Record the job that an allocation runs now. If the allocation ran another job before, its progress begins anew."""
         operation = self.operations.get(allocation.operation)
         if operation is not None and (allocation.job is None) != (job is None):
             operation.running_jobs += 1 if job is not None else -1
@@ -282,7 +283,7 @@ class Facts:
     # --- operations and pools -------------------------------------------------------------------------------------
 
     def set_spec(self, operation: Operation, spec: OperationSpec) -> None:
-        """Set the spec of an operation. If the pool changed, the operation moves there with all that it holds."""
+        """Set the spec of an operation. If the pool changed, the operation moves to the new pool with all resources that it holds."""
         if spec.pool != operation.spec.pool:
             self._leave_pool(operation)
             self.in_pool[spec.pool][operation.id] = operation
@@ -305,7 +306,7 @@ class Facts:
                 self.doubtful.pop(operation.id, None)
 
     def forget(self, operation: Operation) -> None:
-        """Remove an operation that is over. Its allocations are removed when their nodes report that they are gone."""
+        """Remove an operation that is over. Each of its allocations is removed later, when a node reports that the allocation is gone."""
         del self.operations[operation.id]
         self.doubtful.pop(operation.id, None)
         self.of_several_trees.pop(operation.id, None)
@@ -377,7 +378,7 @@ class Facts:
             del self.in_pool[pool]
 
     def touch(self, operation: OperationId) -> None:
-        """Record that something of the operation changed, so that it is published and settled again."""
+        """Record that something of the operation changed, so that its usage is published again and the operation is settled again."""
         self.touched[operation] = None
         self.unsettled.note(operation)
         self.gangs.note(operation)

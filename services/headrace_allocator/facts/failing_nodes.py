@@ -2,19 +2,19 @@
 
 * A failed job's next attempt avoids the node where the job failed, for five minutes at most, while another node could take the job.
 * An operation avoids a node on which its jobs fail in a row (`FailureRun`), while another node could take its jobs.
-* A node is held back from all operations while the jobs of several operations fail on it in a row. At most three failures of each
-  operation count. They count while the operation has ended no job on other nodes, or while it completes jobs on other nodes and at most
-  one of ten of its jobs fails there. If several users have live operations, the failing operations must be of several users: otherwise
-  one person could take nodes from all other users, with jobs that fail on purpose on chosen nodes.
+* A node is held back from all operations while the jobs of several operations fail on it in a row. At most three failures of each operation
+  count. They count in two cases: the operation has ended no job on other nodes, or it completes jobs on other nodes and at most one in ten
+  of its jobs fails on those nodes. If several users have live operations, the failing operations must be of several users: otherwise one
+  person could take nodes from all other users, with jobs that fail on purpose on chosen nodes.
 * A node is suspect if its run of failures is too long even if only the operations that complete jobs on other nodes are counted. An
   operation that fails everywhere therefore makes no node suspect.
 
-On a node that has completed nothing yet, each user may start two jobs at first. Then each user may start twice as many jobs on a heartbeat
-as the node has allocations. So few jobs fail before the first failure is known. In a tree with gangs there is no such bound. Nothing is
-saved: after a restart the runs begin anew.
+On a node that has completed nothing yet, each user may start two jobs at first. Then, on each heartbeat, each user may start twice as many
+jobs as the node has allocations. So only few jobs fail before the first failure is known. In a tree with gangs there is no such bound.
+Nothing is saved: after a restart the runs begin anew.
 
-Cost of a heartbeat: a look at the operations that fail on its node; nothing if no job fails there. Bounds: `_MOST_OPERATIONS` for each
-node, `_MOST_NODES` nodes and `_MOST_RETRIES` retries a node for each operation.
+Cost of a heartbeat: a look at the operations whose jobs fail on the node of the heartbeat; nothing if no job fails there. Bounds:
+`_MOST_OPERATIONS` for each node, `_MOST_NODES` nodes and `_MOST_RETRIES` retries a node for each operation.
 """
 
 from __future__ import annotations
@@ -46,26 +46,26 @@ _MOST_OPERATIONS: Final = 32
 _MOST_NODES: Final = 64
 #: Upper bound of the retries of one operation that avoid one node.
 _MOST_RETRIES: Final = 16
-#: Seconds for which the retry of a failed job avoids the node.
+#: Seconds for which the retry of a failed job avoids the node on which the job failed.
 _RETRIES_AVOID_S: Final = 300.0
 #: Upper bound of the failures of one operation that count against a node.
 _MOST_COUNTED: Final = 3
-#: Least number of operations whose failures hold back a node.
+#: A node is held back only if jobs of at least this number of operations failed there.
 _LEAST_OPERATIONS: Final = 2
 #: Failures of an operation are evidence against a node only if on other nodes at most one in `_ONE_OF` of the operation's jobs fails.
 _ONE_OF: Final = 10
-#: Number of jobs of each user that start at first on a node that has completed nothing.
+#: Number of jobs that each user may start at first on a node that has completed nothing yet.
 _FIRST_STARTS: Final = 2
 
 
 class Allowed(msgspec.Struct, frozen=True):
-    """The jobs that may start on a node on one heartbeat."""
+    """Bounds and exclusions for the jobs that may start on a node on one heartbeat."""
 
     #: Upper bound of the allocations that start; None: no bound.
     most_starts: int | None = None
     #: Upper bound of the allocations of one user that start; None: no bound.
     most_of_a_user: int | None = None
-    #: True if the node is held back. Then its allocations give back the jobs that have not begun.
+    #: True if the node is held back. Then the allocations on the node give back their jobs that have not begun.
     is_held: bool = False
     #: True if each allocation gets one job at a time.
     one_job: bool = False
@@ -159,7 +159,7 @@ class FailingNodes:
         self._note_pair(node, operation, pair, end.index)
 
     def note_start(self, node: Node, operation: Operation) -> None:
-        """Record that an allocation starts on a node."""
+        """Record that an allocation of the operation starts on a node."""
         failures = node.failures
         if failures is None:
             return
@@ -174,7 +174,9 @@ class FailingNodes:
         self._live_of_user[operation.user] += 1
 
     def forget_operation(self, operation: Operation) -> None:
-        """Remove an operation that is over. Its failures stay as evidence if it completed jobs on other nodes."""
+        """Remove an operation that is over. The failures of its jobs remain as evidence against nodes if the operation completed jobs on
+        other nodes.
+        """
         self._live_of_user[operation.user] -= 1
         if not self._live_of_user[operation.user]:
             del self._live_of_user[operation.user]
@@ -200,7 +202,9 @@ class FailingNodes:
         self._settle(node)
 
     def tick(self, now_s: float) -> None:
-        """Forget the failures on all nodes that are held back, if the tree no longer holds back nodes."""
+        """Note the time. If the option to hold back nodes has been switched off in the tree, forget the failures on all nodes that are held
+        back.
+        """
         self.now_s = now_s
         if not self.is_on:
             for name in list(self.held):
@@ -233,10 +237,10 @@ class FailingNodes:
         return self._with_operations(node, failures, allowed) if failures.pairs else allowed
 
     def _first_starts(self, node: Node) -> int | None:
-        """Return how many jobs of each user start on a node that has completed nothing.
+        """Return how many jobs each user may start on a node that has completed nothing yet; None if there is no bound.
 
-        The bound is for each user: otherwise a user whose jobs fail at once would get all the starts. A tree with gangs has no bound: their
-        jobs start together.
+        Each user has a bound of their own: otherwise a user whose jobs fail immediately would use up all the starts. A tree with gangs has
+        no bound, because all jobs of a gang start together.
         """
         return None if self._gangs else max(_FIRST_STARTS, 2 * len(node.allocations))
 
@@ -258,7 +262,9 @@ class FailingNodes:
         return self._retries(pair, operation)
 
     def _with_operations(self, node: Node, failures: NodeFailures, allowed: Allowed) -> Allowed:
-        """Return `allowed` with the operations that avoid the node."""
+        """Return `allowed` with three things added: the operations that avoid the node, the operations that may try one allocation there,
+        and the jobs whose retry avoids the node.
+        """
         avoided, once, elsewhere = set(), set(), {}
         for name, pair in failures.pairs.items():
             operation = self._operations.get(name)
@@ -357,7 +363,9 @@ class FailingNodes:
         self._settle(node)
 
     def _settle(self, node: Node) -> None:
-        """Add the node to the lists of held back and suspect nodes or remove it, and note the change that is to be reported."""
+        """Add the node to the lists of held back and suspect nodes, or remove it from them. If the node became suspect or is suspect no
+        more, note this change, so that it is reported.
+        """
         name, failures = node.record.node, node.failures
         if failures is not None and not failures.of:
             failures.is_suspect, failures.counted = False, 0
@@ -375,7 +383,7 @@ class FailingNodes:
         outcomes = operation.outcomes
         if outcomes is None or not outcomes.completes_beside(name):
             return False
-        # Failures on other nodes that the operation avoids are left out: those nodes may be at fault as well.
+        # Failures on other nodes that the operation avoids do not count against the operation: those nodes may be at fault, too.
         blamed = sum(pair.failures for other, pair in outcomes.failing_on.items() if pair.is_held and other != name)
         failed = max(0, outcomes.failed - here - blamed)
         return failed * _ONE_OF <= outcomes.completed + failed
@@ -418,6 +426,8 @@ class FailingNodes:
 
 
 def _is_open(operation: Operation, here: int) -> bool:
-    """True if the operation has ended no job on any other node, so that the node may be to blame for its failures."""
+    """True if the operation has ended no job on any other node, so that it is open whether the operation or this node is to blame for the
+    failures.
+    """
     outcomes = operation.outcomes
     return outcomes is not None and not outcomes.completed_on and outcomes.failed <= here

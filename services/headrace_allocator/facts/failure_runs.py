@@ -23,15 +23,16 @@ import enum
 import math
 from typing import Final
 
-#: Failures in a row after which a node that completed nothing before is suspect.
+#: Number of failures in a row after which a node is suspect if it completed nothing before them.
 _LEAST: Final = 4
-#: A node is held back once its run of failures needs only this number of further failures to be too long.
+#: A node is held back once its run of failures is shorter by at most this number of failures than a run that is too long.
 _HELD_BEFORE: Final = 2
-#: Pause after a failure on a node that has completed nothing yet, in seconds: the jobs that began together with it may fail, too.
+#: Seconds of the pause after a failure on a node that has completed nothing yet: jobs that began at the same time as the failed job may
+#: fail, too.
 _DOUBT_S: Final = 1.0
 #: Seconds of the first pause before a single job is tried.
 FIRST_PAUSE_S: Final = 30.0
-#: Factor by which each pause is longer than the pause before it.
+#: Factor by which the pause grows each time a single job is tried.
 _GROWTH: Final = 4
 #: Number of times that the pause grows. After that it has its longest length.
 _MOST_GROWTHS: Final = 4
@@ -65,7 +66,7 @@ class FailureRun:
         self.ended_before = 0
         self.failures = 0
         self.is_held = False
-        #: Number of single jobs that were tried since the hold began.
+        #: Number of single jobs that were tried since the node was held back.
         self.tried = 0
         #: Time before which nothing starts (steady-clock seconds).
         self.until_s = 0.0
@@ -83,7 +84,7 @@ class FailureRun:
         self.release()
 
     def judge(self, counted: int, now_s: float) -> None:
-        """Begin or end the hold. `counted` is the number of failures that count against the node."""
+        """Begin or stop holding back the node. `counted` is the number of failures that count against it."""
         is_long = counted >= least_suspect(self.ended_before) - _HELD_BEFORE
         if is_long and not self.is_held:
             self.is_held, self.tried, self.until_s = True, 0, now_s + FIRST_PAUSE_S
@@ -91,19 +92,19 @@ class FailureRun:
             self.release()
 
     def release(self) -> None:
-        """End the hold and the pause."""
+        """Stop holding back the node, and end the pause."""
         self.is_held, self.tried, self.until_s = False, 0, 0.0
 
     def turn(self, now_s: float) -> Turn:
-        """Return what may start now."""
+        """Return how many jobs may start now."""
         if now_s < self.until_s:
             return Turn.NONE
         return Turn.SINGLE if self.is_held else Turn.ANY
 
     def note_start(self, now_s: float) -> None:
-        """Record that a job starts. During a hold the next job is tried only after a longer pause.
+        """Record that a job starts. While the node is held back, the next single job is tried only after a longer pause.
 
-        A job may start within a pause because no other node could take it. Such a start does not count as a trial.
+        A job starts within a pause only if no other node could take the job. Such a start does not count as a trial.
         """
         if self.is_held and now_s >= self.until_s:
             self.tried += 1

@@ -13,16 +13,17 @@ from headrace.resources import LARGEST_SUM, Resources
 from headrace_allocator.facts.node_shapes import TagSet, TagSets
 from headrace_allocator.facts.nodes import Node
 
-#: Changed nodes are entered into the table once there are this many; entering them takes some 1 ms.
+#: Number of changed nodes from which on the changes are entered into the table without waiting for a lookup; entering this number takes
+#: some 1 ms.
 _MOST_CHANGED: Final = 500
-#: Bits in the lower half of an amount.
+#: Number of bits in the lower half of an amount.
 _HALF: Final = 32
 #: Upper bound of the filters whose matching tags are remembered.
 _MOST_KEPT: Final = 512
 
 
 class FreeResources:
-    """The free resources of nodes. Changes are entered before the next lookup, or once there are many."""
+    """The free resources of nodes. Changes are collected, and entered into the table before the next lookup or once there are many."""
 
     def __init__(self) -> None:
         self._nodes: list[Node | None] = []
@@ -95,7 +96,7 @@ class FreeResources:
         return [] if same else [f"node {node.record.node}: its free resources or its tags differ from the table"]
 
     def _admitting(self, filters: tuple[str, ...]) -> npt.NDArray[np.bool_]:
-        """Return a flag for each column: whether jobs with these filters may start on its node."""
+        """Return a flag for each column: True if jobs with these filters may start on the node of the column."""
         self._enter_changed()
         matching = self._matching.get(filters)
         if matching is None:

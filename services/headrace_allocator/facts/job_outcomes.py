@@ -29,7 +29,7 @@ class Outcomes:
         self.failed = 0
         #: The last two nodes on which a job was completed.
         self.completed_on: tuple[NodeName, ...] = ()
-        #: Nodes on which jobs failed, the first one first.
+        #: Nodes on which jobs failed, in the order of the first failure.
         self.failing_on: dict[NodeName, PairFailures] = {}
         #: The node on which the last attempt of a job failed, for all jobs in `PairFailures.retries`.
         self._failed_on: dict[int, NodeName] = {}
@@ -45,7 +45,7 @@ class Outcomes:
         return any(other != node for other in self.completed_on)
 
     def note_retry(self, index: int, node: NodeName, most: int) -> None:
-        """Record the node on which the last attempt of a job failed. At most `most` jobs are known for each node, the newest ones."""
+        """Record the node on which the last attempt of a job failed. For each node only the newest `most` jobs are remembered."""
         retries = self.failing_on[node].retries
         if len(retries) >= most:
             self.forget_retry(next(iter(retries)))
@@ -83,5 +83,5 @@ class NodeFailures:
         self.is_suspect = False
 
     def turn(self, now_s: float) -> Turn:
-        """Return what may start on the node now."""
+        """Return how many jobs may start on the node now."""
         return self.run.turn(now_s) if self.counted else Turn.ANY

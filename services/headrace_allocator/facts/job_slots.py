@@ -3,7 +3,7 @@
 At any time every index of the operation is in exactly one state:
 
 * not leased: the index is at or above the ledger's block.
-* ready: the index is leased and not out, or the job is to run again.
+* ready: the job can be given out now. Either its index is leased and no allocation holds the job, or the job is to run again.
 * out: an allocation holds the job.
 * in doubt (unconfirmed in the documentation): the job may be out, but no node has reported it since this allocator began.
 * ended: the end of the job was reported. A retry makes the job ready again.
@@ -58,14 +58,14 @@ class JobSlots:
         self._counts = [0, 0, 0, 0, 0]
         #: No index below this number is ready.
         self._first = 0
-        #: Newest attempts of the indexes that are past their first attempt, as the ledger reported them at the start.
+        #: Newest attempts of the indexes that are past their first attempt, as the ledger reported them when these slots were created.
         self._told: Sequence[Retry] = ()
         #: For an operation of several trees: number of indexes that no tree has. None for an operation of one tree.
         self.free: int | None = None
         #: For a gang: jobs that a node reported as ended, until the ledger retries them or records that they are done.
         self.unsettled: set[int] = set()
-        #: For a gang: number of failed jobs that wait for their retry, without the jobs in `unsettled`. The ledger reports this
-        #: number, and each retry lowers it.
+        #: For a gang: number of failed jobs that wait for their retry, without the jobs in `unsettled`. The ledger reports this number, and
+        #: each retry that the ledger records lowers it.
         self.pausing = 0
         #: The indexes of each task; empty for an operation without tasks.
         self.tasks: list[range] = []
@@ -103,7 +103,9 @@ class JobSlots:
 
     @cached_property
     def _attempts(self) -> dict[int, int]:
-        """The newest known attempt of each index past its first attempt. Built when first needed: a hundred thousand take 10 ms."""
+        """The newest known attempt of each index that is past its first attempt. The dict is built when it is first needed, because 100,000
+        entries take 10 ms.
+        """
         return {slot.index: slot.attempt for slot in self._told}
 
     @property
@@ -127,7 +129,9 @@ class JobSlots:
         return self.ready_count + (self.job_count - self.block if self.free is None else self.free)
 
     def task_of(self, index: int) -> int:
-        """Return the number of the task of a job, or the number of times that its memory was raised."""
+        """Return the number of the task to which a job belongs; in an operation without tasks, the number of times that the job's memory
+        was raised.
+        """
         if not self.tasks:
             return self.memory_steps.get(index, 0)
         return next((task for task, indexes in enumerate(self.tasks) if index in indexes), 0)
@@ -169,9 +173,9 @@ class JobSlots:
         return index < self.block and self._places[index] == _READY
 
     def take(self, count: int, without: Collection[int] = (), task: int | None = None) -> list[JobSlot]:
-        """Give out up to `count` ready jobs, low indexes first. `without` are ready jobs that are not given out.
+        """Give out up to `count` ready jobs, low indexes first. Jobs in `without` are not given out, even if they are ready.
 
-        In an operation with tasks the jobs are of `task`.
+        In an operation with tasks, `task` is the number of the task from which the jobs are taken.
         """
         if task is not None:
             return self._take_of_task(count, without, task)
@@ -202,7 +206,9 @@ class JobSlots:
         return taken
 
     def _ready_in(self, task: int) -> Iterator[int]:
-        """Yield the ready jobs of a task, low indexes first. Each may be given out before the next is asked for."""
+        """Yield the ready jobs of a task, low indexes first. The caller may give out each job before it takes the next job from the
+        iterator.
+        """
         if task and not self.tasks:
             # Only `memory_steps` is searched: it names few jobs, while the operation may have a million jobs.
             yield from sorted(each for each, step in self.memory_steps.items() if step == task and self.is_ready(each))
@@ -223,9 +229,10 @@ class JobSlots:
                 self._put(slot.index, _READY)
 
     def may_hold(self, slot: JobSlot, *, ready: bool = False) -> bool:
-        """True if a node may run this attempt of the job although no booked allocation holds it. This is so if the job is in doubt.
+        """True if a node may run this attempt of the job although no booked allocation holds the job. This is the case if the job is in
+        doubt.
 
-        With `ready`, it is also so if the job is ready.
+        If `ready` is True, it is also the case if the job is ready.
         """
         index = slot.index
         if index >= self.block or slot.attempt != self.attempt(index):
@@ -233,7 +240,7 @@ class JobSlots:
         return self._places[index] == _IN_DOUBT or (ready and self._places[index] == _READY)
 
     def adopt(self, slot: JobSlot, *, ready: bool = False) -> bool:
-        """Mark a job as out, because an allocation that is not booked with the job holds it.
+        """Mark a job as out, because a node reports the job in an allocation for which it was not booked.
 
         Returns False if the node cannot hold the job (`may_hold`). Then the allocation must end the job.
         """
@@ -251,7 +258,9 @@ class JobSlots:
             self._put(index, _ENDED)
 
     def retry(self, slot: Retry) -> None:
-        """Record that the ledger allows the next attempt of a job. In an operation of several trees, any tree may lease it."""
+        """Record that the ledger allows the next attempt of a job. In an operation of several trees, any tree may then lease the job's
+        index.
+        """
         if slot.index < self.block and slot.attempt > self.attempt(slot.index):
             self._attempts[slot.index] = slot.attempt
             if slot.index in self.unsettled:
@@ -344,7 +353,7 @@ class JobSlots:
         return [JobSlot(index, self.attempt(index)) for index in islice(_positions(self._places, place), most)]
 
     def _count_tasks(self) -> None:
-        """Count the jobs of the tasks anew, after many jobs changed at once."""
+        """Count the jobs of each task in each state again, after many jobs changed at once."""
         self._of_task = self._counted_tasks()
 
     def _counted_tasks(self) -> list[list[int]]:

@@ -1,6 +1,6 @@
 """Applies reports of the ledger about operations: all live operations, or the events of its log. Repeated reports change nothing.
 
-An operation is known here from its start to its end in the log.
+The allocator knows an operation from the event that starts it to the event that ends it.
 """
 
 from __future__ import annotations
@@ -91,7 +91,9 @@ def learn_events(facts: Facts, events: Iterable[Event]) -> OperationNews:
 
 
 def drawing_terms(events: Iterable[Event], tree: TreeName) -> Iterator[int]:
-    """Yield the allocator terms of this tree that the events name. These terms leased indexes, or may lease indexes from now on."""
+    """Yield the terms of this tree's allocators that the events name. The allocators of these terms leased indexes, or may lease indexes
+    from now on.
+    """
     for event in events:
         if isinstance(event, AllocatorAttached) and event.tree == tree:
             yield event.term
@@ -132,7 +134,7 @@ def _learn(facts: Facts, operation: Operation, event: OperationEvent, news: Oper
             operation.block_term = event.term
         case JobsEnded():
             if all(_is_known(operation, one) for one in event.ends):
-                # Nodes report ends before the ledger does, so that most of these events say nothing new.
+                # Most of these events say nothing new: the node reported the end to this allocator before the ledger recorded it.
                 return
             for one in event.ends:
                 _end(operation, one.end.index, one.end.attempt)
@@ -175,13 +177,14 @@ def _learn_owners(facts: Facts, operation: Operation, event: BlockDrawn | Indexe
         operation.slots.share(event.below, event.runs if is_ours else (), event.free)
         operation.drawing &= not is_ours
     elif is_ours and not event.runs:
-        # The event has no indexes: this tree has released all that it had, so the operation has ended here.
+        # The event has no indexes: this tree has released all indexes that it had, so for this tree the operation is over.
         _forget(facts, operation, news)
         return
     else:
         operation.slots.free = event.free
         if is_ours and not operation.slots.are_ours:
-            # Another allocator of this tree leads and has released these indexes. The leader itself took them out before the release.
+            # Another allocator of this tree leads and has released these indexes. (A leader removes indexes from its slots before it
+            # releases them, so for a leader there is nothing to do.)
             for run in event.runs:
                 for index in range(run.first, run.below):
                     operation.slots.lose(index)
@@ -204,7 +207,7 @@ def _add(facts: Facts, live: LiveOperation, news: OperationNews) -> None:
 
 
 def _update(facts: Facts, operation: Operation, live: LiveOperation, news: OperationNews) -> None:
-    """Update a known operation from the ledger's full state, which replaces the events missed in a gap."""
+    """Update a known operation from the ledger's full state, which stands in for the events of the log that were missed."""
     operation.ends_running_jobs = live.ends_running_jobs
     operation.set_state(live.state, suspended=live.suspended)
     facts.set_spec(operation, live.spec)
@@ -251,8 +254,9 @@ def _update_owners(operation: Operation, live: LiveOperation) -> None:
 def _is_known(operation: Operation, one: LoggedEnd) -> bool:
     """True if the end of a run changes nothing here.
 
-    Always False for a gang, since its phases follow what the ledger has recorded. Always False for an operation that is ending, since its
-    last end may release it. Always False for an operation of several trees, since an end may let other trees run jobs.
+    Always False for a gang, since its phases follow what the ledger has recorded. Always False for an operation that is ending, since after
+    the end of its last job the operation may be released. Always False for an operation of several trees, since an end may let other trees
+    run jobs.
     """
     if one.retry is not None or operation.gang is not None or operation.ending or operation.slots.free is not None:
         return False
@@ -266,7 +270,9 @@ def _raise_memory(facts: Facts, operation: Operation, retried: Iterable[Retry]) 
 
 
 def _end(operation: Operation, index: int, attempt: int) -> None:
-    """End a run that the ledger recorded. If another allocator reported the end, an allocation may still hold the job here."""
+    """Apply the end of a run that the ledger has recorded. If another allocator reported the end to the ledger, an allocation known to this
+    allocator may still hold the job.
+    """
     if operation.slots.is_out(index) and attempt >= operation.slots.attempt(index):
         for allocation in operation.allocations.values():
             if index in allocation.slots:

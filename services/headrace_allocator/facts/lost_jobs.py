@@ -40,7 +40,7 @@ class LostNodeInDoubt(msgspec.Struct, frozen=True, tag="lost_node_in_doubt"):
 class PlaceTaken(msgspec.Struct, frozen=True, tag="place_taken"):
     """The allocation was preempted before the job began.
 
-    The job's end is recorded as if it had run, so that the operation's history shows the preemption.
+    The job's end is recorded as if the job had run, so that the operation's history shows the preemption.
     """
 
 
@@ -55,7 +55,7 @@ class LostJob(msgspec.Struct, frozen=True):
     slot: JobSlot
     allocation: AllocationId
     why: LossReason
-    #: Record of the preemption of the job's allocation; None if it was not preempted.
+    #: Record of the preemption of the job's allocation; None if the allocation was not preempted.
     preemption: PreemptionRecord | None = None
     #: Record of the start of the job's allocation; None if it is unknown.
     start: StartRecord | None = None
@@ -94,7 +94,8 @@ def lose(facts: Facts, node: Node, allocation: Allocation, slots: Iterable[JobSl
 
 
 def lose_node(facts: Facts, node: Node, lease_s: float, *, for_good: bool) -> list[LostJob]:
-    """Take all jobs off a node whose lease is over: its runner has ended them, and other nodes may run them. Returns the lost jobs.
+    """Remove all jobs from a node whose lease is over: the node's runner has ended the jobs, so other nodes may run them. Returns the lost
+    jobs.
 
     Operations that wait for lost nodes keep their allocations, unless the node is gone `for_good`.
     """
@@ -112,9 +113,9 @@ def lose_node(facts: Facts, node: Node, lease_s: float, *, for_good: bool) -> li
 def lose_doubtful(facts: Facts, operations: Iterable[Operation]) -> list[LostJob]:
     """Settle the unconfirmed jobs of these operations after recovery, when no node holds the jobs. Returns the lost jobs.
 
-    If no node lost its lease, the jobs are ready again. If a node that may have run the jobs lost its lease, they are lost: the ledger
-    must record another attempt durably before a job goes out again. Jobs of an operation that waits for lost nodes stay unconfirmed
-    while such a node may come back.
+    If no node lost its lease, the jobs are ready again. If a node that may have run the jobs lost its lease, the jobs are lost: the ledger
+    must durably record another attempt before such a job is given out again. Jobs of an operation that waits for lost nodes stay
+    unconfirmed while such a node may come back.
     """
     lost: list[LostJob] = []
     for operation in operations:

@@ -25,7 +25,7 @@ Shape = tuple[TagSet, Resources]
 Nodes = dict[NodeName, Node]
 #: Number that stands for no bound. It is larger than the number of jobs on any node.
 _UNBOUNDED: Final = 1 << 31
-#: Upper bound of the remembered answers of `may_fit`. There are few sizes of jobs, so many operations ask the same question.
+#: Upper bound of the remembered answers of `may_fit`. Answers are used again, because the jobs of many operations have the same size.
 _MOST_KEPT: Final = 512
 
 
@@ -107,7 +107,9 @@ class NodeShapes:
         return int(self._counts[self._matching(filters) & self._at_least(size)].sum())
 
     def most_memory(self, size: Resources, filters: tuple[str, ...]) -> list[int]:
-        """Return the memory of the largest node that matches all filters and is at least of this size; empty if there is none."""
+        """Return a list with the largest memory of any node that matches all filters and is at least of this size; an empty list if there
+        is no such node.
+        """
         memory = self._sizes[3, np.flatnonzero(self._matching(filters) & self._at_least(size) & (self._counts > 0))]
         return [int(memory.max())] if len(memory) else []
 
@@ -120,6 +122,16 @@ class NodeShapes:
         left = self._sizes - np.maximum(sizes, np.array(spare.as_tuple())[:, None])
         of_each = np.where(sizes > 0, left // np.maximum(sizes, 1), np.where(left < 0, -1, _UNBOUNDED)).min(axis=0) + 1
         return int((self._counts * np.maximum(of_each, 0))[self._matching(filters)].sum())
+
+    def sizes(self, filters: tuple[str, ...]) -> list[tuple[Resources, int]]:
+        """Return the different sizes of the nodes that match all filters, each with the number of its nodes."""
+        numbers = np.flatnonzero(self._matching(filters) & (self._counts > 0))
+        return [(Resources(*self._sizes[:, at].tolist()), int(self._counts[at])) for at in numbers]
+
+    def most(self, filters: tuple[str, ...]) -> Resources:
+        """Return the largest amount of each resource on any node that matches all filters; zero if no node does."""
+        sizes = self._sizes[:, self._matching(filters) & (self._counts > 0)]
+        return Resources(*sizes.max(axis=1, initial=0).tolist())
 
     def largest(self, filters: tuple[str, ...]) -> tuple[Resources, NodeName, Resources]:
         """Return the largest amount of each resource on any matching node, and the name and size of the node with the most cpu."""
@@ -148,7 +160,7 @@ class NodeShapes:
         return np.asarray((self._sizes >= np.array(size.as_tuple())[:, None]).all(axis=0))
 
     def _enter(self, node: Node, shape: Shape) -> bool:
-        """List a node. Returns True if it is the first of its shape."""
+        """List a node. Returns True if the node is the first node of its shape."""
         self._shape_of[node.record.node] = shape
         number = self._numbers.get(shape)
         is_first = number is None
@@ -162,7 +174,7 @@ class NodeShapes:
         return is_first
 
     def _leave(self, name: NodeName, shape: Shape) -> bool:
-        """Remove a node from the list. Returns True if it was the last of its shape."""
+        """Remove a node from the list. Returns True if the node was the last node of its shape."""
         del self._shape_of[name]
         number = self._numbers[shape]
         del self._nodes[number][name]
@@ -188,10 +200,10 @@ class NodeShapes:
 
 
 class TaggedRooms:
-    """Sums of resources over the online nodes that have the same tags. Fair share limits elements with a scheduling tag filter by these
-    sums.
+    """For each set of tags, the sum of the resources of the online nodes that have exactly these tags. Fair share limits elements with a
+    scheduling tag filter by these sums.
 
-    Invariant (`check`): each node is counted under its tags with all that the tree may use of it.
+    Invariant (`check`): each node is counted under its tags with all resources that the tree may use of the node.
     """
 
     def __init__(self) -> None:
@@ -201,7 +213,7 @@ class TaggedRooms:
         self._counted: dict[NodeName, tuple[TagSet, Resources]] = {}
 
     def note(self, node: Node) -> None:
-        """Record that a node's tags changed, or the resources that the tree may use of it."""
+        """Record that a node's tags changed, or the resources that the tree may use of the node."""
         name, now = node.record.node, _counted(node)
         before = self._counted.pop(name, None)
         if now is not None:

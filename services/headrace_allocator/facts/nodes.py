@@ -54,7 +54,8 @@ class Timing(msgspec.Struct, frozen=True):
     gang_hold_s: float = 30.0
     #: Shortest time between two heartbeats of a node, in milliseconds.
     shortest_pace_ms: int = 1_000
-    #: Upper bound of the heartbeats per second of all nodes together. With more nodes the pace is longer.
+    #: Upper bound of the heartbeats per second of all nodes together. The more nodes share this bound, the longer is the time between two
+    #: heartbeats of a node.
     heartbeats_per_s: int = 2_000
 
 
@@ -65,7 +66,7 @@ class NodeCondition(enum.StrEnum):
     OFFLINE = "offline"
     #: The node sends heartbeats, and none of the conditions below holds.
     ONLINE = "online"
-    #: The node was taken out of the tree and still holds something, or may hold something.
+    #: The node was taken out of the tree, but it still holds allocations or may hold some.
     REMOVED = "removed"
     #: An administrator drains the node.
     DRAINED = "drained"
@@ -87,14 +88,14 @@ class NodeRules(msgspec.Struct, frozen=True):
     require_isolation: bool = False
 
 
-#: Looked up once: looking up an enum member costs as much as ten comparisons.
+#: The enum member is looked up only once here, because a look-up costs as much as ten comparisons.
 _OPEN: Final = NodeState.OPEN
 #: Upper bound of the milliseconds by which an incarnation number may be ahead of the clock: ten years. An honest host's clock is not wrong
 #: by that much.
 _MOST_AHEAD_MS: Final = 10 * 366 * 86_400_000
-#: Upper bound of the characters that a refusal quotes of a text from a node.
+#: A text from a node is cut to this number of characters when a refusal quotes it.
 _TOLD_LETTERS: Final = 40
-#: Number of nodes whose order one check covers.
+#: Number of nodes that one check of the order covers.
 _CHECKED_AT_ONCE: Final = 2_000
 
 
@@ -106,9 +107,10 @@ class PreemptiveTry(msgspec.Struct, frozen=True):
     candidates: int
     #: Resources that would have been free for a job if all allocations counted in `candidates` had been preempted.
     room: Resources
-    #: The operation that started a job in the stage; empty for none.
+    #: The operation that started a job in the stage; empty if no job started.
     started: OperationId
-    #: Number of other allocations that could also be preempted if their jobs had run longer (`preemption_exempt_time`).
+    #: Number of other allocations that the stage could not preempt only because their jobs had not run long enough
+    #: (`preemption_exempt_time`).
     exempt: int = 0
     #: Time from which the first of the allocations counted in `exempt` may be preempted.
     exempt_until_s: float = 0.0
@@ -136,7 +138,7 @@ class Reservation:
         #: Time until which other jobs may use what is free on the node. It is computed like `expected_s`, but with another guess for
         #: running jobs of unknown length: such a job is expected to run only for as long again as it has run so far.
         self.lent_until_s = 0.0
-        #: Time at which this node was chosen.
+        #: Time at which this node was chosen for the reservation.
         self.since_s = since_s
         #: Time at which the reservation ends at the latest.
         self.until_s = until_s
@@ -147,7 +149,8 @@ class Reservation:
 class Node:
     """A node that is enrolled, or that was enrolled and may still hold allocations."""
 
-    # The slots save memory: each heartbeat is about another node, and a smaller node is loaded into the CPU cache sooner.
+    # The slots make the object smaller. This saves time, too: each heartbeat is about another node, and a smaller object is loaded faster
+    # into the CPU cache.
     __slots__ = (
         "allocations", "boottime_ms", "drained_empty", "enrolled", "failures", "gpus", "has_no_slots", "heard_s", "holds", "incarnation",
         "limits", "machine", "nudged", "offered", "online", "outside", "overcommitted_since_s", "picture", "preemptive_stages_s",
@@ -158,7 +161,7 @@ class Node:
         self.record = record
         self.enrolled = True
         self.online = False
-        #: True if the node reports that no job may be on it. Then neither its resources nor its usage count.
+        #: True if the node reports zero user slots, which means that no job may be on it. Then neither its resources nor its usage count.
         self.has_no_slots = False
         #: The newest incarnation of the node's agent. Heartbeats of older incarnations are ignored.
         self.incarnation: Incarnation | None = None
@@ -196,11 +199,11 @@ class Node:
         self.nudged = False
         #: Failures of jobs on the node; None before the first job has ended there.
         self.failures: NodeFailures | None = None
-        #: The reservation of this node; None if it has none.
+        #: The reservation of this node; None if the node is not reserved.
         self.reserved: Reservation | None = None
         #: Time of the last preemptive stages on the node; None if there were none.
         self.preemptive_stages_s: float | None = None
-        #: Time since which the node's usage exceeds its resources; None if it does not.
+        #: Time since which the node's usage exceeds its resources; None if its usage does not exceed them.
         self.overcommitted_since_s: float | None = None
         #: The last preemptive stage of each priority.
         self.tries: dict[PreemptionPriority, PreemptiveTry] = {}
@@ -226,15 +229,17 @@ class Node:
 
     @property
     def lent_ms(self) -> int:
-        """Milliseconds from the node's last heartbeat for which its free resources are lent to jobs that end in time; 0 if the node is
-        not reserved.
+        """If the node is reserved: milliseconds, counted from its last heartbeat, within which a job of another operation must end to use
+        its free resources; else 0.
         """
         if self.reserved is None:
             return 0
         return max(0, int((self.reserved.lent_until_s - _START_S - self.heard_s) * 1000))
 
     def is_reserved_for_another(self, operation: Operation, job: Resources) -> bool:
-        """True if the node is reserved for another operation, and the job neither fits beside the reserved job nor ends in time."""
+        """True if the node is reserved for another operation, and the job neither fits beside the reserved job nor ends before that job
+        needs the node.
+        """
         return (
             self.reserved is not None
             and self.reserved.operation != operation.id
@@ -261,8 +266,8 @@ class Node:
 
     @property
     def accepts_jobs(self) -> bool:
-        """True if jobs may start on the node, as far as the node itself is concerned."""
-        # The conditions are written out, because each heartbeat asks twice.
+        """True if nothing in the state of the node itself prevents jobs from starting there."""
+        # The conditions are written out to save time, because this property is read twice for each heartbeat.
         is_open = self.online and self.enrolled and not self.record.drained and self.outside is None
         return is_open and self.state is _OPEN and not self.trouble
 
@@ -282,18 +287,21 @@ class Node:
         return self.is_silent(timing, now) or (self.record.drained and is_empty)
 
     def may_change_machine(self, timing: Timing, now: Moment) -> bool:
-        """True if no job is known to run on the node, and its agent is silent or stopped in order."""
+        """True if no job is known to run on the node, and its agent is silent or reported that it stops."""
         is_gone = self.is_silent(timing, now) or self.state is NodeState.STOPPING
         return is_gone and not self.allocations and not self.reporting
 
     def lease_is_over(self, lease_s: float, now: Moment) -> bool:
-        """True if the node was silent for the longest lease that it may know. By then its runner has ended all jobs."""
+        """True if the node was silent for `lease_s`, the longest lease that it may have been given. By then the node's runner has ended all
+        jobs.
+        """
         return now.steady_s - self.heard_s > lease_s
 
     def is_newest(self, heartbeat: Heartbeat) -> bool:
         """True if the heartbeat is not repeated, not overtaken, and not of an earlier incarnation of the agent.
 
-        Incarnations on two machines have no order. A heartbeat from another machine is ignored while the node still holds allocations.
+        Incarnations on two machines cannot be compared. So a heartbeat from another machine is accepted unless the node still holds
+        allocations.
         """
         if self.machine and heartbeat.machine not in ("", self.machine):
             return not self.allocations
@@ -302,10 +310,10 @@ class Node:
         return self.incarnation is None or heartbeat.incarnation > self.incarnation
 
     def may_begin_anew(self, heartbeat: Heartbeat, lease_s: float, now: Moment) -> bool:
-        """True if a heartbeat may be accepted although it is of another incarnation than the newest.
+        """True if a heartbeat may be accepted although it is not of the incarnation that is known as the newest.
 
-        This is so if the node was silent for a whole lease and holds nothing. Without this rule, a forged incarnation with a number ahead
-        of the clock would shut out the node's own agent until the clock reaches that number.
+        This is the case if the node was silent for a whole lease and holds nothing. Without this rule, a forged incarnation with a number
+        ahead of the clock would shut out the node's own agent until the clock reaches that number.
         """
         is_another = heartbeat.incarnation != self.incarnation
         return is_another and not self.allocations and self.lease_is_over(lease_s, now)
@@ -322,13 +330,13 @@ class Node:
         self.gpus = heartbeat.gpus
 
     def shows_nothing_new(self, reports: Collection[AllocationReport]) -> bool:
-        """True if a node report shows exactly the booked allocations and jobs, in the same order. Such a report names no allocation
-        twice.
+        """True if a node report shows exactly the booked allocations and jobs, in the same order. It follows that such a report names no
+        allocation twice.
         """
         if len(reports) != len(self.allocations):
             return False
         for report, known in zip(reports, self.allocations.values(), strict=True):
-            # Most reports are the same objects as in the heartbeat before.
+            # For most allocations, the report is the same object as in the previous heartbeat, so it need not be compared.
             if report is not known.shown and (report.id != known.id or not known.shows_nothing_new(report)):
                 return False
         return True
@@ -377,8 +385,8 @@ class Node:
 def refused_incarnation(incarnation: Incarnation, now: Moment) -> BadRequest | None:
     """Return a refusal of a heartbeat with an impossible incarnation: an ill-formed text, or a number years ahead of the clock.
 
-    Such an incarnation would come after all later incarnations of the node's agent, which would be ignored for a lease. Returns None if
-    the incarnation is possible.
+    If such an incarnation were accepted, all real incarnations of the node's agent would count as older, and their heartbeats would be
+    ignored until a lease is over. Returns None if the incarnation is possible.
     """
     number = incarnation_number(incarnation)
     if number is None:
@@ -392,14 +400,14 @@ def refused_incarnation(incarnation: Incarnation, now: Moment) -> BadRequest | N
 class LastHeard:
     """Nodes in the order of their last heartbeats, so that a search for silent nodes looks at silent nodes only.
 
-    Invariant (`check`): no node was heard before the node in front of it.
+    Invariant (`check`): the last heartbeat of each node is not older than the last heartbeat of the node in front of it.
     """
 
     def __init__(self) -> None:
         self._nodes: OrderedDict[NodeName, Node] = OrderedDict()
 
     def note(self, node: Node, now: Moment) -> None:
-        """Record a heartbeat of the node, or that heartbeats of it are expected from now on."""
+        """Record that a heartbeat of the node arrived, or that the node's heartbeats are expected from now on."""
         node.heard_s = now.steady_s
         self._nodes[node.record.node] = node
         self._nodes.move_to_end(node.record.node)
@@ -415,7 +423,7 @@ class LastHeard:
         self._nodes.pop(node.record.node, None)
 
     def newest(self) -> Iterator[Node]:
-        """Return the nodes, the last one heard first."""
+        """Return the nodes, the node with the newest heartbeat first."""
         return reversed(self._nodes.values())
 
     def silent(self, timing: Timing, lease_s: float, now: Moment) -> list[Node]:
@@ -429,7 +437,9 @@ class LastHeard:
             yield partial(self.check, first)
 
     def check(self, first: int = 0) -> list[str]:
-        """Check the order of the nodes from position `first` on. Returns a text if the order is broken; empty if it is not."""
+        """Check the order of the nodes from position `first` on. Returns a list with one message if the order is broken, else an empty
+        list.
+        """
         # The first node of the next check is included, so that each pair of neighbours is compared.
         heard_s = [node.heard_s for node in islice(self._nodes.values(), first, first + _CHECKED_AT_ONCE + 1)]
         if heard_s == sorted(heard_s):

@@ -31,7 +31,7 @@ from headrace_allocator.facts.pool_tree import PoolStates, RefusedSize
 from headrace_allocator.facts.preemption_groups import AllocationGroups, Protection
 from headrace_allocator.gangs.gang import TOGETHER, Gang, GangPhase
 
-#: Looked up once: looking up an enum member costs as much as ten comparisons.
+#: The enum member is looked up only once here, because a look-up costs as much as ten comparisons.
 _RUNNING: Final = OperationState.RUNNING
 _GRACEFUL: Final = PreemptionMode.GRACEFUL
 _ENDING: Final = (OperationState.ABORTING, OperationState.FAILING, OperationState.COMPLETING)
@@ -47,10 +47,10 @@ _NEWEST_WEIGHT: Final = 0.2
 
 
 class Returning(msgspec.Struct, frozen=True):
-    """Job indexes that this tree is releasing, for as long as the ledger may accept or refuse the release.
+    """Job indexes that this tree is releasing. They are kept until it is known whether the ledger accepted the release.
 
-    The ledger refuses the release if the operation's indexes changed owners before it. So the next change of owners in the log shows
-    whether the release was accepted.
+    The ledger refuses the release if the owners (trees) of the operation's indexes changed before the release arrived. So the next change
+    of owners in the log shows whether the release was accepted.
     """
 
     change: int
@@ -60,7 +60,7 @@ class Returning(msgspec.Struct, frozen=True):
 class Operation:
     """One live operation: its jobs, its allocations and its shares.
 
-    Invariants (`check`): `held` is the sum over its allocations, and the jobs that are out are the jobs in its allocations.
+    Invariants (`check`): `held` is the sum of the usage of its allocations, and the jobs that are out are the jobs in its allocations.
     """
 
     # The slots save memory: there are very many operations, and a heartbeat looks at each operation that holds something on its node.
@@ -74,15 +74,15 @@ class Operation:
     )  # fmt: skip
 
     def __init__(self, live: LiveOperation, arrival: int, own_term: int) -> None:
-        #: The facts that show on a heartbeat whether the operation's allocations need no order.
+        #: `rest`: facts by which a heartbeat's decision recognizes that the operation's allocations need no order.
         self.rest, self._mean_job_ms = Rest(math.inf), math.inf
         self.id, self.user = live.operation, live.user
-        #: State of the gang. None if the operation is no gang or has a single job. None, too, if it runs in several trees, because each
-        #: tree then gives its jobs out alone.
+        #: State of the gang. None if the operation is no gang, has a single job, or runs in several trees: each tree then gives out its
+        #: part of the jobs independently.
         self.gang = Gang() if live.spec.is_gang and live.spec.job_count > 1 and live.free is None else None
         self.state, self.suspended, self.ends_running_jobs = live.state, live.suspended, live.ends_running_jobs
-        #: `kinds`: the tasks, or one kind for each number of times that memory was raised; empty if all jobs have one size. `fitting`: for
-        #: each kind, or the only size, True if some node could run a job if the node were empty, or if there is no node.
+        #: `kinds`: the tasks, or one kind for each number of times that memory was raised; empty if all jobs have one size. `fitting`: by
+        #: kind (one flag if all jobs have one size), True if some node could run such a job if the node were empty, or if there is no node.
         self.kinds, self.fitting = (kinds := _kinds_of(live)), (True,) * max(1, len(kinds))
         self.set_spec(live.spec)
         self.set_state(live.state, suspended=live.suspended)
@@ -90,10 +90,10 @@ class Operation:
         self.arrival = arrival
         self.slots = JobSlots.from_ledger(live, own_term=own_term)
         self.slots.is_of_gang = self.gang is not None
-        #: Term of the allocator that last leased indexes, by the ledger's report; 0 if several trees run it, since each has its own terms.
+        #: Term of the allocator that last leased indexes (from the ledger); 0 if several trees, with terms of their own, run the operation.
         self.block_term = live.block_term if live.free is None else 0
-        #: `held`: all that the operation holds on nodes; `in_doubt`: all that the unconfirmed jobs counted in `charged_doubt` may hold;
-        #: `total`: the cluster total of the snapshot from which the shares are.
+        #: `held`: resources that the operation holds on nodes; `in_doubt`: resources that the unconfirmed jobs counted in `charged_doubt`
+        #: may hold; `total`: the cluster total in the snapshot from which the operation's shares were taken.
         self.held = self.in_doubt = self.total = ZERO
         #: The operation's allocations that no heartbeat has shown yet.
         self.unconfirmed: dict[Allocation, None] = {}
@@ -104,22 +104,22 @@ class Operation:
         #: The operation's allocations by node and id, since two nodes may report allocations with the same id.
         self.allocations: dict[tuple[NodeName, AllocationId], Allocation] = {}
         self.groups = AllocationGroups(self.rest)
-        #: The operation's item in the newest snapshot of shares that it has taken over.
+        #: The operation's item in the last snapshot of shares that was applied to the operation.
         self.share: ShareItem | None = None
         self.fair_share = self.demand_share = ZERO_SHARE
         #: Breaks ties in satisfaction and in the share above the fair share. In a fifo pool it is the position in the pool's order.
         self.rank = live.started_at_ms
         self.in_fifo_pool, self.dominant_resource, self.preemption_priority = False, "cpu", PreemptionPriority.NONE
-        #: Whether the operation itself starves, that is, has been below its fair share for longer than a timeout.
+        #: Whether the operation itself starves: it has been below its fair share for longer than a timeout.
         self.starvation = StarvationStatus.NON_STARVING
         #: Cluster total and fair share, prepared for computing satisfaction. None until a position is computed from the present shares.
         self.owed: Owed | None = None
         self._options = EffectiveOptions()
         #: The inputs from which `_options` was computed.
         self._options_of: tuple[EffectiveOptions | None, OperationSpec, AllocationOptions] | None = None
-        #: The inputs by which the allocations were divided into preemption groups.
+        #: The inputs that were used when the allocations were last divided into preemption groups.
         self._cut_by: tuple[object, ...] = ()
-        #: For an operation of several trees: number of the newest change of index owners that this allocator knows. The owners are trees.
+        #: If several trees run the operation, each owns some job indexes: number of the newest change of owners that is known here.
         self.changes = live.changes
         self.returning: Returning | None = None
         #: `drawing`: True while a block of indexes is being leased. `yields`: True if this tree leases no indexes until the next tick,
@@ -127,7 +127,7 @@ class Operation:
         self.drawing = self.yields = False
         #: Outcomes of the operation's jobs; None before the first job has ended.
         self.outcomes: Outcomes | None = None
-        #: The bound of a pool that the size of the operation's jobs breaks, so that none of them starts; None if no bound is broken.
+        #: The bound of a pool that the size of the operation's jobs breaks, so that no job starts; None if no bound is broken.
         self.refused_size: RefusedSize | None = None
         #: Number of times that preemption by a YARN policy looked for resources for the operation.
         self.times_seen_to = 0
@@ -152,7 +152,9 @@ class Operation:
 
     @property
     def min_needed(self) -> Resources:
-        """The least of each resource that any pending job needs. With tasks it may be less than any single job needs."""
+        """For each resource, the smallest amount that any pending job needs. With tasks, these amounts together may be smaller than every
+        single job.
+        """
         if not self.kinds:
             return self.spec.resources
         return reduce(Resources.within, [task.resources for _, task in waiting_tasks(self)] or sizes_of(self))
@@ -177,12 +179,12 @@ class Operation:
 
     @property
     def most_held(self) -> Resources | None:
-        """Upper bound of what the operation may hold when one more job starts, so that the job stays within the operation's demand.
+        """Upper bound of what the operation may hold just before one more job starts, so that with this job it stays within its demand.
 
         The demand includes what the operation held when the snapshot was made. None before a snapshot has the cluster total.
         """
         if self.total != ZERO and (self._most_held is None or self.kinds):
-            # With tasks, the least need of the pending jobs changes with each start.
+            # With tasks, `min_needed` changes with each start, so the result is computed each time.
             self._most_held = self.total.part(self.demand_share) - self.min_needed
         return self._most_held
 
@@ -192,7 +194,7 @@ class Operation:
         return self.share is not None and self.share.scheduling_status is SchedulingStatus.BELOW_FAIR_SHARE
 
     def options(self, pools: PoolStates) -> EffectiveOptions:
-        """Return the options in force: the options of the operation's pool with those of its own spec."""
+        """Return the options in force: the options of the operation's pool, combined with the options in the operation's own spec."""
         if self._options_at != pools.rules:
             self._renew_options(pools)
         return self._options
@@ -240,13 +242,14 @@ class Operation:
 
     @property
     def charged(self) -> Resources:
-        """All that counts towards limits."""
-        # The sum is computed only if there are unconfirmed jobs: they exist only after a restart, but every heartbeat asks for the result.
+        """All resources of the operation that count towards limits: what it holds, and what its unconfirmed jobs may hold."""
+        # The sum is computed only if there are unconfirmed jobs: such jobs exist only after a restart of the allocator, but this property
+        # is read on every heartbeat.
         return self.held + self.in_doubt if self.charged_doubt else self.held
 
     @property
     def ending(self) -> bool:
-        """True if the operation is ending, so that all that it holds must go."""
+        """True if the operation is ending, so that all its allocations must be taken back."""
         return self.state in _ENDING
 
     @property
@@ -256,7 +259,7 @@ class Operation:
 
     @property
     def may_run(self) -> bool:
-        """True if a node holds something of the operation, or may hold an unconfirmed job of it."""
+        """True if a node holds an allocation of the operation, or may hold an unconfirmed job of the operation."""
         return bool(self.allocations or self.slots.in_doubt_count)
 
     @property
@@ -266,7 +269,7 @@ class Operation:
 
     @property
     def taken_back(self) -> TakeBackReason | None:
-        """The reason to take back all that the operation holds; None while it may keep it."""
+        """The reason to take back all allocations of the operation; None while the operation may keep them."""
         if self.ending:
             return TakeBackReason.OPERATION_ENDED
         if self.suspended and self.ends_running_jobs:
@@ -319,12 +322,12 @@ class Operation:
 
 
 def sizes_of(operation: Operation) -> list[Resources]:
-    """Return the sizes of an operation's kinds of jobs, or the only size."""
+    """Return the size of each kind of jobs of an operation; a list with the only size if all jobs have one size."""
     return [kind.resources for kind in operation.kinds] or [operation.spec.resources]
 
 
 def kinds_by_size(spec: OperationSpec, sizes: Iterable[Resources]) -> list[Task]:
-    """Return a kind of jobs for each of these sizes. The first size must be that of jobs whose memory was never raised."""
+    """Return a kind of jobs for each of these sizes. The first size must be the size of the jobs whose memory was never raised."""
     return [Task("memory", spec.argv, resources=size) for size in sizes]
 
 
@@ -342,7 +345,7 @@ def waiting_tasks(operation: Operation) -> list[tuple[int, Task]]:
 
 
 def pending_resources(operation: Operation) -> Resources:
-    """Return what all pending jobs that fit on some node need together; nothing while no job may be given out."""
+    """Return the sum of the resources that all pending jobs which fit on some node need; zero while no job may be given out."""
     spec, slots = operation.spec, operation.slots
     if not operation.kinds or not operation.schedulable:
         return spec.resources * operation.pending_jobs
@@ -374,8 +377,8 @@ def note_progress(operation: Operation, before: RunningJob | None, after: Runnin
 
 
 def take_usage(operation: Operation, item: ShareItem) -> bool:
-    """Take over the operation's item of a snapshot if only its usage changed. This moves no operation in the order, because the allocator
-    counts usage itself.
+    """Take over the operation's item of a snapshot if only its usage changed. A new usage moves no operation in the order, because
+    positions are computed from the usage that the allocator counts itself.
 
     Returns False if anything else changed. Then nothing is taken over.
     """
@@ -429,12 +432,11 @@ def covers_a_job(fair_share: Share, total: Resources, held: Resources, job: Reso
 
 
 def wants_node(operation: Operation) -> bool:
-    """True if the operation's own state lets a node be reserved for it.
+    """True if the state of the operation allows a node to be reserved for it.
 
     The operation must starve, or be below its fair share in a fifo pool. It must also be owed another whole job, or hold nothing: if each
     operation of a pool is owed only a part of a job, the pool may still be owed a whole job. Gangs are excluded: nodes are reserved for a
-    gang in its turn. Operations with tasks are excluded too: it is not
-    known which of their sizes comes next.
+    gang in its turn. Operations with tasks are excluded too: it is not known which size their next job will have.
     """
     if operation.gang is not None or operation.kinds:
         return False
@@ -450,7 +452,14 @@ def waits_for_a_turn(operation: Operation) -> bool:
 def never_fits(operation: Operation) -> bool:
     """True if the operation is a gang with more jobs than could run at once if nothing else ran."""
     at_once = None if operation.gang is None else operation.gang.at_once
-    return at_once is not None and together(operation) > at_once.most
+    return at_once is not None and judged_together(operation) > at_once.most
+
+
+def judged_together(operation: Operation) -> int:
+    """Return the number of jobs of a gang that must run at once. With tasks, it is the number when the gang was last judged."""
+    if operation.gang is None or not operation.kinds:
+        return together(operation)
+    return sum(jobs.count for jobs in operation.gang.judged_for)
 
 
 def can_ever_start(operation: Operation) -> bool:

@@ -3,8 +3,8 @@
 A snapshot is taken over as a whole: all its changes since the last snapshot, or none of them. A pool's limit bounds what all jobs below
 the pool may use together. A pool that no snapshot has named stands below the root.
 
-Unconfirmed jobs are counted apart. They count under limits, so that nothing else starts in the resources that they may use. But no
-allocation is preempted because of them, since they may not run at all.
+Unconfirmed jobs are counted apart, because it is not known whether they run. They count towards limits, so that no other job starts in the
+resources that they may use. But no allocation is preempted because of unconfirmed jobs.
 
 Invariant (`check`): a pool's usage, and what its unconfirmed jobs may use, are sums over the operations below it.
 """
@@ -31,7 +31,7 @@ _DEFAULTS: Final = EffectiveOptions()
 
 
 class ShareSnapshot(msgspec.Struct, frozen=True):
-    """A snapshot of shares, and what changed in it."""
+    """A snapshot of shares, with the keys of the items that changed since the snapshot before."""
 
     #: All items of the snapshot, by `ShareItem.key`.
     items: Mapping[str, ShareItem]
@@ -43,7 +43,7 @@ class ShareSnapshot(msgspec.Struct, frozen=True):
 
 
 class RefusedSize(NamedTuple):
-    """The reason for which no job of an operation starts: its size breaks a bound of a pool or of the tree."""
+    """The reason why no job of an operation starts: the size of its jobs breaks a bound that a pool or the tree sets."""
 
     #: The pool that sets the bound, or the root.
     pool: PoolName
@@ -51,7 +51,7 @@ class RefusedSize(NamedTuple):
 
 
 class OtherPlaces(NamedTuple):
-    """Operations and pools that a snapshot may move to another position in the order. Operations that the snapshot names are left out."""
+    """Operations and pools whose position in the scheduling order a snapshot may change, except for operations that the snapshot names."""
 
     #: True if any operation may have another position.
     everywhere: bool
@@ -83,7 +83,7 @@ class PoolState:
     def set_item(self, item: ShareItem | None) -> None:
         """Take over the item of the pool in a snapshot; None if no snapshot names the pool."""
         self.item = item
-        #: The pool's shares with the cluster total, prepared when its position was last computed.
+        #: The pool's shares with the cluster total, prepared when the pool's position in the scheduling order was last computed.
         self.owed: Owed | None = None
         #: The pool's limit.
         self.most = item.limits if item is not None else NOTHING
@@ -148,11 +148,11 @@ class PoolStates:
         self.pools: dict[PoolName, ShareItem] = {}
         self.total = ZERO
         self.options = AllocationOptions()
-        #: Rises with each snapshot that changes the cluster total, the tree's policy or the options of a pool.
+        #: Number of snapshots that changed the cluster total, the tree's policy or the options of a pool.
         self.rules = 0
         #: A job starts on a node only if at least these resources are free there.
         self.min_spare = self.options.min_spare_allocation_resources_on_node.whole
-        #: Rises with each snapshot that changes a limit or the parent of a pool.
+        #: Number of snapshots that changed a limit or the parent of a pool.
         self.limits_changes = 0
         #: True once a snapshot with a cluster total was taken over. Limits are unknown until then.
         self.limits_known = False
@@ -173,7 +173,7 @@ class PoolStates:
         return pool
 
     def apply(self, cut: ShareSnapshot) -> OtherPlaces:
-        """Take over a snapshot. Returns the operations and pools that it may move in the order, without the operations that it names."""
+        """Take over a snapshot. Returns the operations and pools whose position it may change, except for operations that it names."""
         changed: dict[PoolName, ShareItem | None] = {}
         for key in cut.removed:
             name = PoolName(key[1:])
@@ -183,8 +183,8 @@ class PoolStates:
         for key in cut.changed:
             if key[:1] == "/" and (told := items.get(key)) is not None:
                 changed[PoolName(told.name)] = told
-        # The tree's policy says which operations may pass a limit and which have high priority. Every share is a fraction of the total,
-        # so a new total changes all positions, too.
+        # A new policy or a new total may change every position: the policy says which operations may pass a limit and which have high
+        # priority, and every share is a fraction of the total.
         everywhere = has_other_rules = cut.options != self.options or cut.total != self.total
         # If the total and the options did not change, the objects stay the same, so that results computed from them can be reused after
         # an identity check.
@@ -230,15 +230,15 @@ class PoolStates:
         return (each.name for each in self.pool(pool).path())
 
     def filters_of(self, spec: OperationSpec) -> tuple[str, ...]:
-        """Return the formulas over tags that a node must match to run jobs of an operation: its own and those of the pools above it."""
+        """Return the formulas over tags that a node must match to run jobs of an operation: those of the operation and of its pools."""
         own, above = spec.node_filters, self.pool(spec.pool).filters
         return (*above, *own) if own else above
 
     def refused_size(self, spec: OperationSpec) -> RefusedSize | None:
         """Return the bound of job size that the jobs of an operation break, with the pool that sets it; None if they break none.
 
-        The levels from the operation's pool up to the root are examined as long as a bound is broken. The highest level with a
-        broken bound counts. With tasks, the first task whose jobs break a bound counts.
+        The search goes from the operation's pool up to the root and stops at the first pool whose bounds the size keeps. The last pool
+        before it is returned. If the operation has tasks, the first task whose jobs break a bound counts.
         """
         return next((refused for size in spec.sizes if (refused := self._refused(spec.pool, size)) is not None), None)
 
@@ -263,7 +263,10 @@ class PoolStates:
         return [each for each in self.pool(pool).path() if each.limited]
 
     def use(self, pool: PoolName, amount: Resources, in_doubt: Resources = ZERO) -> None:
-        """Add to the usage of a pool and all pools above it, and to what their unconfirmed jobs may use. Negative amounts subtract."""
+        """Add to what a pool and all pools above it use, and to what unconfirmed jobs below these pools may use.
+
+        Negative amounts subtract.
+        """
         each = self.pool(pool)
         while each.above is not None:
             each.add(amount, in_doubt)
@@ -282,7 +285,8 @@ class PoolStates:
     ) -> list[str]:
         """Return a text for each broken invariant of one resource of one pool; empty if the pool is unknown.
 
-        `held` are the amounts that the pool's own operations hold, and `in_doubt` the amounts that their unconfirmed jobs may hold.
+        `held` are the amounts that the pool's own operations hold, and `in_doubt` the amounts that unconfirmed jobs of these operations may
+        hold.
         """
         pool, amount = self._known.get(name), attrgetter(resource)
         if pool is None:
@@ -314,7 +318,8 @@ class PoolStates:
             pool.above = self.root
         for pool in pools:
             parent = self.pool(pool.item.parent) if pool.item is not None else self.root
-            # If the parent is the pool itself or below it, the snapshot's sender has a defect. Such a pool stays below the root.
+            # A parent that is the pool itself or below the pool shows a defect in the sender of the snapshot. The pool then stays below the
+            # root.
             if pool not in parent.path():
                 pool.above = parent
             for above in list(pool.path())[1:]:
@@ -322,7 +327,7 @@ class PoolStates:
                 self._judge(above)
 
     def _drop_empty(self) -> None:
-        """Forget pools that no snapshot names and that nothing is in."""
+        """Forget pools that no snapshot names, that have no child, and below which nothing is used."""
         parents = {pool.above for pool in self._known.values()}
         for pool in list(self._known.values()):
             if pool.item is None and pool.above is not None and pool.charged == ZERO and pool not in parents:

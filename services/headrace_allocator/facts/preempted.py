@@ -1,4 +1,4 @@
-"""Allocations that are preempted. From the decision on they do not count as used, so that other operations get the resources.
+"""Preempted allocations. An allocation stops counting as used when its preemption is decided, so that other operations get the resources.
 
 A graceful preemption only asks the job to end, so the allocation counts as used until its end.
 """
@@ -17,7 +17,10 @@ _FOR_LIMITS: Final = frozenset({PreemptionReason.RESOURCE_LIMITS_VIOLATED, Preem
 
 
 def preempt_and_stop_counting(facts: Facts, allocation: Allocation, record: PreemptionRecord) -> None:
-    """Mark an allocation to be taken back, with the record of its preemption. Its usage stops counting, except for a graceful request."""
+    """Mark an allocation to be taken back, with the record of its preemption.
+
+    Its usage stops counting unless the preemption is graceful.
+    """
     allocation.picture.booked = None
     allocation.take_back = _reason(record)
     _record_and_stop_counting(facts, allocation, record)
@@ -26,8 +29,8 @@ def preempt_and_stop_counting(facts: Facts, allocation: Allocation, record: Pree
 def settle_preemption(facts: Facts, allocation: Allocation, shown: PreemptionRecord | None) -> None:
     """Take over what the node reports about the preemption of an allocation.
 
-    If the node does not know of a preemption that was decided, the order is sent again. It is sent even if the allocation is closing: a
-    closing allocation may let its job run to the end.
+    If the node does not know of a preemption that was decided, the order to take the allocation back is sent again. The order is sent even
+    if the allocation is closing: a closing allocation may let its job run to the end.
     """
     if allocation.preemption is not None:
         allocation.take_back = _reason(allocation.preemption)

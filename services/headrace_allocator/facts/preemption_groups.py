@@ -1,12 +1,12 @@
-"""The three groups of an operation's allocations, which say who may preempt them.
+"""The three groups of an operation's allocations. The group says which operations may preempt an allocation.
 
     oldest progress ─────────────────────────────────────────> newest
     non_preemptible │ aggressively_preemptible │ preemptible
                     first border               second border
 
 Each border has a bound: threshold * fair share, or the usage threshold. An allocation is left of the border if all allocations before it
-together use less than the bound. So the allocation that crosses the bound is protected, however large it is. Usages and bounds are
-compared as shares of the present total.
+together use less than the bound. So the allocation that crosses the bound is protected, however large it is. Usages and bounds are compared
+as shares of the current cluster total.
 
 The usage before an allocation is computed from the number of allocations of each size before it. Sizes are few, so this costs next to
 nothing even in a large operation. The position of the second border is remembered until usage or shares change.
@@ -45,7 +45,7 @@ class Group(enum.IntEnum):
     PREEMPTIBLE = 2
 
 
-#: Constants, because looking up an enum member costs as much as ten comparisons.
+#: The members of `Group` as constants, because looking up an enum member costs as much as ten comparisons.
 _NON_PREEMPTIBLE: Final = Group.NON_PREEMPTIBLE
 _AGGRESSIVELY_PREEMPTIBLE: Final = Group.AGGRESSIVELY_PREEMPTIBLE
 _PREEMPTIBLE: Final = Group.PREEMPTIBLE
@@ -67,13 +67,13 @@ class Protection(msgspec.Struct, frozen=True, gc=False):
     usage_threshold: PartialResources = NOTHING
     #: True if the allocation that crosses a bound is right of the border, and so not protected.
     crossing_is_preemptible: bool = False
-    #: True if the allocation that crosses the bound before the group `PREEMPTIBLE` may be preempted for an operation that is owed a whole
-    #: job.
+    #: True if the allocation that crosses the bound before the group `PREEMPTIBLE` may be preempted for an operation whose fair share still
+    #: covers one more whole job.
     crossing_may_go: bool = False
 
     @property
     def owed_everything(self) -> bool:
-        """True if the operation has a demand and its fair share covers it all. Then none of its allocations is in group `PREEMPTIBLE`."""
+        """True if the operation has a demand that its fair share covers. Then none of its allocations is in group `PREEMPTIBLE`."""
         return max(self.demand_share) >= EPS and _near(self.fair_share, self.demand_share)
 
     @property
@@ -95,7 +95,7 @@ class Protection(msgspec.Struct, frozen=True, gc=False):
         return border.protects(usage) or self.is_near(border, usage)
 
     def is_near(self, border: GroupBorder, usage: Resources) -> bool:
-        """True if a usage equals the bound of the border, within `EPS`, and is protected nevertheless.
+        """True if a usage equals the bound of the border within `EPS`, and such a usage is still protected.
 
         This is possible only with `crossing_is_preemptible`. Then `usage` includes the usage of the allocation itself, and an allocation
         that ends at the bound does not cross it.
@@ -110,8 +110,8 @@ class GroupBorder(msgspec.Struct, frozen=True, gc=False):
     usage_threshold: tuple[int | None, ...] | None
     wholes: tuple[float, ...]
     needs_all: bool
-    #: Indexes of the resources in which a usage is compared with the bound: those of which the operation could use more. All resources, if
-    #: the operation could use more of none.
+    #: Indexes of the resources in which a usage is compared with the bound: the resources of which the operation could use more, or all
+    #: resources if it could use more of none.
     decisive: tuple[int, ...]
 
     @staticmethod
@@ -130,9 +130,10 @@ class GroupBorder(msgspec.Struct, frozen=True, gc=False):
     def protects(self, usage: Resources, slack: float = EPS) -> bool:
         """True if a usage is protected: it is below the bound by more than `slack`, or below the usage threshold.
 
-        If a usage is protected, every smaller usage is protected, too. A usage counts as below the bound if it is below in every resource
-        of which the operation could use more. If there is no such resource, it is enough that the usage is below in one resource. A
-        difference of at most `EPS` counts as rounding: otherwise the last bit of a fair share would protect one more allocation.
+        If a usage is protected, every smaller usage is protected, too. A usage counts as below the bound if it is below the bound in every
+        resource of which the operation could use more. If there is no such resource, it is enough that the usage is below the bound in one
+        resource. A difference of at most `EPS` counts as rounding: otherwise the last bit of a fair share would protect one more
+        allocation.
         """
         amounts, wholes, bound, needs_all = usage.as_tuple(), self.wholes, self.bound, self.needs_all
         is_below = needs_all
@@ -183,7 +184,7 @@ class AllocationGroups:
         self._is_next_kept = True
 
     def publish(self, protection: Protection) -> None:
-        """Take over the protection that a snapshot of shares gives the operation. From now on it determines the groups."""
+        """Take over the protection that a snapshot of shares gives the operation. This protection determines the groups from then on."""
         self._protection, self._is_nested, self._rest.preemptible_from = protection, protection.is_nested, None
         self._borders.clear()
 
@@ -199,7 +200,7 @@ class AllocationGroups:
         self._leave(allocation.place, allocation.usage)
 
     def note_usage(self, allocation: Allocation, before: Resources) -> None:
-        """Record that an allocation used `before` and now uses another amount. It keeps its position."""
+        """Record that an allocation used `before` and now uses another amount. The allocation keeps its position."""
         self._leave(allocation.place, before)
         self._enter(allocation.place, allocation.usage)
 
@@ -298,7 +299,7 @@ class AllocationGroups:
         )
 
     def groups_without(self, freed: Collection[Allocation]) -> dict[Allocation, Group]:
-        """Return the group of each allocation, cut from scratch, as if the `freed` allocations used nothing."""
+        """Compute the group of each allocation from scratch, as if the `freed` allocations used nothing."""
         groups: dict[Allocation, Group] = {}
         before, group = ZERO, Group.NON_PREEMPTIBLE
         for one in self:

@@ -1,8 +1,8 @@
 """Reconciling the books with a heartbeat: which orders were obeyed, which jobs ended, which allocations exist, and which are gone.
 
-A heartbeat carries the whole node report. So an allocation that is booked and missing in the report does not exist on the node. The only
-exception are ends that did not fit into the heartbeat (`ends_waiting`). While there are any, a job missing from the report may be among
-them.
+A heartbeat carries the whole node report. So an allocation that is booked and missing in the report does not exist on the node. There is
+one exception: while `ends_waiting` says that some ends of jobs did not fit into the heartbeat, a job that is missing in the report may have
+ended.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Findings:
     def __init__(self) -> None:
         #: Ends to report to the ledger.
         self.ends: list[JobEnd] = []
-        #: Jobs whose end no node reports.
+        #: Lost jobs: no node will report how they ended.
         self.lost: list[LostJob] = []
         #: Jobs that this node holds although another allocation holds them, each with the allocation on this node.
         self.held_twice: list[tuple[JobKey, AllocationId]] = []
@@ -63,7 +63,7 @@ class Findings:
         self.undone = 0
         #: The node's claims on jobs that it was never given, as texts. They change nothing.
         self.foreign: list[str] = []
-        #: Ends that the ledger has recorded, so that the node may forget them.
+        #: Ends that the node may forget: the ledger has recorded them, or they were reported too late or are forged.
         self.forget_ends: list[JobKey] = []
         #: Allocations that are no longer booked, so that the node may forget them.
         self.forget_allocations: list[AllocationId] = []
@@ -71,7 +71,7 @@ class Findings:
         self.sessions: list[SessionSpan] = []
         #: Session spans that the node may forget: the ledger has recorded them, or the node never had their jobs.
         self.forget_sessions: list[SessionSpan] = []
-        #: Operations whose held resources changed, or whose jobs that can be given out changed.
+        #: Operations that hold other resources than before, or have other jobs that can be given out.
         self.operations: set[OperationId] = set()
 
 
@@ -87,7 +87,7 @@ def reconcile(facts: Facts, node: Node, heartbeat: Heartbeat) -> Findings | None
 
 
 class _Reconciliation:
-    """One heartbeat that is compared with the books."""
+    """The comparison of one heartbeat with the books."""
 
     def __init__(self, facts: Facts, node: Node, heartbeat: Heartbeat) -> None:
         self._facts = facts
@@ -106,7 +106,7 @@ class _Reconciliation:
         return records >= MOST_RECORDS_PER_HEARTBEAT
 
     def run(self) -> Findings:
-        # Sessions come first: a job that ended is no longer booked on the node.
+        # Sessions are processed before ends: a job whose end is processed is no longer booked, so its sessions would be dropped.
         self._take_sessions()
         self._take_ends()
         self._settle_sent()
@@ -144,7 +144,10 @@ class _Reconciliation:
                 self._remove(allocation)
 
     def _take_sessions(self) -> None:
-        """Report the session spans with jobs that the node has. The ledger knows which node reported the beginning of a span that ended."""
+        """Report the session spans of jobs that the node has, and all spans that ended.
+
+        An ended span is not checked here: the ledger knows which node reported the beginning of the span.
+        """
         node, spans = self._node, dict.fromkeys(self._heartbeat.sessions)
         node.sessions = {span: node.sessions[span] for span in spans if span in node.sessions}
         for span in spans:
@@ -160,7 +163,7 @@ class _Reconciliation:
                     self._note_foreign("has sessions with", span.job, span.allocation)
 
     def _has_job(self, span: SessionSpan) -> bool:
-        """True if the job of a span is booked on this node, or may be: its job is unconfirmed."""
+        """True if the job of a span is booked on this node, or may run on this node because the job is unconfirmed."""
         allocation = self._node.allocations.get(span.allocation)
         if allocation is None or allocation.operation != span.job.operation:
             operation, slot = self._facts.operations.get(span.job.operation), JobSlot(span.job.index, span.job.attempt)
@@ -181,8 +184,9 @@ class _Reconciliation:
             elif key not in node.reporting:
                 holder = self._holder(end)
                 if holder is None and not self._is_unconfirmed(end):
-                    # The agent need not report a late or forged end again. But if the job was lost, the ledger must record the loss
-                    # first: if this allocator were killed before that, nothing would say that the attempt ended.
+                    # The agent may forget a late or forged end. But if the job was lost, the agent keeps the end until the ledger has
+                    # recorded the loss: otherwise, if this allocator were killed before the record, nothing would say that the attempt
+                    # ended.
                     if key not in self._facts.recovery.unrecorded_losses:
                         self._findings.forget_ends.append(key)
                     continue
@@ -215,7 +219,7 @@ class _Reconciliation:
         return allocation if slot is not None and slot.attempt == end.attempt else None
 
     def _is_unconfirmed(self, end: JobEnd) -> bool:
-        """True if the job is unconfirmed, so that any node may hold it and this node's end counts.
+        """True if the job is unconfirmed, so that any node may hold it and the end that this node reports counts.
 
         If the job must be on another node, the end is recorded as a foreign claim. In three cases the end is only late, and no claim is
         recorded: the operation is over, the attempt is over, or the allocation is being taken back because another allocation holds the
@@ -249,22 +253,23 @@ class _Reconciliation:
             operation.slots.end(end.index, end.attempt)
             self._facts.failing.note_end(self._node, operation, end)
             self._touch(operation.id)
-            # Jobs that fail at once say nothing about the length of other jobs. If their lengths counted, allocations on other nodes would
-            # get many jobs ahead, and operations without allocations would wait.
+            # Jobs that fail at once say nothing about the length of other jobs. If their lengths counted, the jobs would seem short,
+            # allocations on other nodes would get many jobs in advance, and operations without allocations would wait.
             has_failed_at_once = end.result is JobResult.FAILED and self._facts.failing.is_on
             has_length = end.result in _WHOLE_RUNS and not has_failed_at_once
             if has_length and end.ended_at_ms >= end.started_at_ms > 0:
                 operation.note_length(end.ended_at_ms - end.started_at_ms)
 
     def _settle_sent(self) -> None:
-        """Confirm or take back what the last answer ordered."""
+        """Confirm the orders of the last answer if the node obeyed them, and undo them in the books if it did not."""
         sent, heartbeat = self._node.sent, self._heartbeat
         if sent is None:
             return
         self._node.sent = None
         same_life = heartbeat.incarnation == sent.incarnation
         obeyed = same_life and heartbeat.applied >= sent.seq
-        # An earlier incarnation of the agent may have obeyed. Its jobs may have ended since, with ends that did not fit into the heartbeat.
+        # If the agent restarted, its earlier incarnation may have obeyed. The jobs of these orders may have ended since, and their ends may
+        # be among the ends that did not fit into the heartbeat.
         never_happened = not obeyed and (same_life or heartbeat.ends_waiting == 0)
         for start in sent.start:
             allocation = self._node.allocations.get(start.allocation)
@@ -301,7 +306,7 @@ class _Reconciliation:
         report = self._picture.get(allocation.id)
         if report is None or report.state is AllocationState.ENDED or report.preemption is not None:
             return True
-        # The preemption record may be missing because the heartbeat was full. The order is repeated until the record fits.
+        # The preemption record may be missing because the heartbeat was full. The order to preempt is repeated until the record fits.
         return report.state is AllocationState.CLOSING and self._lacks_records
 
     def _take_report(self, report: AllocationReport) -> None:
@@ -373,7 +378,8 @@ class _Reconciliation:
         """True if the allocation belonged to this operation while the operation was unknown, and an earlier allocator leased the
         operation's jobs.
 
-        A node can name an operation before it is started, if the operation's id can be guessed. The node must not get a job in this way.
+        The second condition is needed because a node may guess the id of an operation and name it before the operation is started. The node
+        must not get a job in this way.
         """
         operation = self._facts.operations.get(name)
         is_nobodys = allocation.operation == NO_OPERATION and allocation.orphan_of == name
@@ -487,8 +493,8 @@ def _size_of(operation: Operation | None, report: AllocationReport) -> Resources
     """Return the size of an allocation that is not in the books: the size of its jobs, or the size in the report if no job is known.
 
     If the operation has jobs whose memory was raised after they ran out of memory, the size in the report is used, but at least the normal
-    size and at most the raised size. It can be smaller than the raised size: when the job started, the raise may have been capped by
-    another limit.
+    size and at most the raised size. The reported size can be smaller than the raised size: when the job started, the raise may have been
+    capped by another limit.
     """
     if operation is None:
         return report.resources

@@ -1,11 +1,12 @@
 """Recovery: what an allocator does not know yet after its start, because nodes have not reported.
 
-Two conditions end at different times. Usage is complete once every node that was enrolled at the start has reported or was silent for the
-heartbeat timeout: a dead node has no resources, so nothing need wait for it. No job is unconfirmed any more once every such node has
-reported or lost its lease: until then a node may still run jobs that an earlier allocator gave out. Drained nodes count like all others.
-A node that runs nothing according to the record of the earlier allocator (`empty_nodes`) is not waited for.
+Two things become known at different times. Usage is complete once every node that was enrolled at the start has reported or was silent for
+the heartbeat timeout: a dead node has no resources, so nothing need wait for it. No job is unconfirmed any more once every such node has
+reported or lost its lease: until then a node may still run jobs that an earlier allocator gave out. Drained nodes count like all others. A
+node that runs nothing according to the record of the earlier allocator (`empty_nodes`) is not waited for.
 
-A node has reported once a heartbeat shows that it obeyed this allocator's term: such a heartbeat was certainly not sent before the start.
+A node has reported once a heartbeat shows that it obeyed this allocator's term: such a heartbeat was certainly not sent before this
+allocator started.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Reserved nodes: each is kept for one operation whose next job is larger than the free resources of every node.
 
 On a reserved node nothing starts that would delay the reserved job. Only jobs start that fit beside it, or that are sure to end before it
-is expected to fit.
-So the node drains until the job fits.
-An operation has one reserved node. A gang that gathers resources has up to one for each job that has no resources yet.
-Invariant (`check`): a node is reserved for one operation, and both know of each other.
+is expected to fit. So the node drains until the job fits. An operation has at most one reserved node. A gang that gathers resources has up
+to one for each job that has no resources yet. Invariant (`check`): a node is reserved for one operation, and both know of each other.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ class ReservationEnd(enum.StrEnum):
 
     #: A job of the operation started, on the reserved node or elsewhere.
     STARTED = "started"
-    #: Another node is expected to be free clearly sooner.
+    #: The reservation moved to a node that is expected to be free clearly sooner.
     MOVED = "moved"
     #: The reservation lasted for the longest allowed time.
     TIMED_OUT = "timed_out"

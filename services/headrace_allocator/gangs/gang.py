@@ -19,8 +19,10 @@ from typing import Final
 import msgspec
 
 from headrace.ids import NodeName, PoolName
+from headrace.resources import ZERO
 from headrace.wire.snapshots import PreemptionPriority
 from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.gangs.packing import Jobs
 
 #: Seconds before resources are gathered again for a gang that found too few. Each further pause in a row is twice as long.
 _FIRST_PAUSE_S: Final = 5.0
@@ -60,7 +62,9 @@ class JobsAtOnce(msgspec.Struct, frozen=True):
 class Gang:
     """The state of one gang."""
 
-    __slots__ = ("asked", "at_once", "awaited", "holds", "pauses", "phase", "priority", "tried_s", "until_s")
+    __slots__ = (
+        "asked", "at_once", "awaited", "holds", "judged_for", "pauses", "phase", "priority", "scale", "tried_s", "until_s",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.phase = GangPhase.WAITING
@@ -74,10 +78,14 @@ class Gang:
         self.until_s: float | None = None
         #: The number of jobs that can run at once; None if nothing bounds them or the bound is not known.
         self.at_once: JobsAtOnce | None = None
+        #: For a gang with tasks: the jobs that had not ended when `at_once` was computed.
+        self.judged_for: list[Jobs] = []
+        #: For a gang with tasks: the largest amount of each resource on any node that its jobs may use. Sizes are compared by it.
+        self.scale = ZERO
         #: Number of times in a row that the gang found too few resources in time.
         self.pauses = 0
         #: Preemption priority of the gang in a tree with `preempt_gangs_whole`. The operation's own priority is `NONE` in such a tree, so
-        #: that no heartbeat preempts for a single job of the gang.
+        #: that the decision on a heartbeat preempts nothing for a single job of the gang.
         self.priority = PreemptionPriority.NONE
         #: Steady-clock seconds of the last search for resources that preemption could free for the gang.
         self.tried_s: float | None = None

@@ -11,13 +11,15 @@ from headrace_allocator.facts.operations import Operation
 from headrace_allocator.gangs.gang import GangPhase
 
 
-def hold(facts: Facts, name: AllocationId, operation: Operation, node: Node, job: Resources) -> Allocation:
-    """Hold resources on a node for one job of a gang. They count as precommit (usage that no node has confirmed) until a
-    heartbeat shows the allocation.
+def hold(
+    facts: Facts, name: AllocationId, operation: Operation, node: Node, job: Resources, task: int | None
+) -> Allocation:
+    """Hold resources on a node for one job of a gang. The held resources count as precommit (usage that no node has confirmed) until a
+    heartbeat shows the allocation. In an operation with tasks, `task` is the number of the task of the job.
     """
     assert operation.gang is not None
     allocation = Allocation(name, operation.id, node.record.node, job)
-    allocation.slots = {slot.index: slot for slot in operation.slots.take(1)}
+    allocation.slots = {slot.index: slot for slot in operation.slots.take(1, task=task)}
     operation.gang.holds[allocation] = None
     facts.add(allocation, held=True)
     return allocation
@@ -46,7 +48,7 @@ def take_up(node: Node, operation: Operation, allocation: Allocation) -> None:
 
 
 def restore_hold(facts: Facts, allocation: Allocation) -> bool:
-    """Turn an allocation back into a hold after the node did not obey its start, so that the next answer orders it again.
+    """Turn an allocation back into a hold after the node did not obey the order to start it. The next answer orders the start again.
 
     Return False, and change nothing, if the operation is not a gang that is starting.
     """

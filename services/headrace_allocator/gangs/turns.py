@@ -2,10 +2,11 @@
 
 Resources are held for one gang at a time, for at most `gang_hold_s`. If the gang starves and nodes are reserved for it, its resources are
 held for as long as these reservations last. Its jobs start once all have an allocation and each of their nodes has sent a heartbeat that
-shows enough free resources. If a job is missing after that, all other jobs are taken back. Each message settles the gangs that it changed.
+shows enough free resources. If a job is missing after that, all other jobs are taken back. After each message, every gang that the message
+changed is moved to the phase that its state calls for (`settle`).
 
-After a turn in which a gang found too few resources, other pools go first: the next turn goes to a gang of the pool whose last such turn is
-the longest ago. Otherwise one pool could take all turns.
+After a turn in which a gang found too few resources, other pools go first: the next turn goes to a gang of the pool whose last turn with
+too few resources is the longest ago. Otherwise one pool could take all turns.
 """
 
 from __future__ import annotations
@@ -33,16 +34,19 @@ from headrace_allocator.facts.operations import (
 )
 from headrace_allocator.facts.reservations import ReservationEnd
 from headrace_allocator.gangs.fitting import bounds_of_gangs
-from headrace_allocator.gangs.gang import Gang, GangPhase
+from headrace_allocator.gangs.gang import TOGETHER, Gang, GangPhase
 from headrace_allocator.gangs.holds import has_room_for_holds, hold, let_go, release_ended, take_up
+from headrace_allocator.gangs.sizes import together_by_size
 
-#: Seconds from the start order until every node must have shown its jobs.
+#: Seconds from the order to start until every node must have shown its jobs of the gang.
 _START_S: Final = 10.0
 #: Seconds for which a heartbeat of a node counts as recent: jobs then start on the node without a nudge.
 _FRESH_S: Final = 1.0
 #: Seconds for which the gangs of a pool yield, so that gangs of other pools get their turn.
 _YIELD_S: Final = 5.0
-#: Upper bound of the gangs that are examined to find the gang whose turn is next.
+#: Phases in which jobs of a gang are on nodes. What fits on all nodes together matters in the other phases only.
+_ON_NODES: Final = TOGETHER | {GangPhase.BREAKING}
+#: Largest number of gangs that are examined to find the gang whose turn is next.
 _MOST_LOOKED_AT: Final = 100
 
 
@@ -56,7 +60,7 @@ class GangStarts:
         self._timed: dict[OperationId, None] = {}
         #: Nodes to nudge.
         self._nudged: dict[NodeName, None] = {}
-        #: Gangs that may gather resources from now on.
+        #: Gangs that may gather resources from now on, until `settle` returns them.
         self._looks_for_room: dict[OperationId, None] = {}
         self._counts = {"started": 0, "given_up": 0, "taken_back": 0}
 
@@ -75,10 +79,18 @@ class GangStarts:
                 operation.gang.awaited.discard(node.record.node)
             self._settle(operation, now)
 
-    def hold(self, name: AllocationId, operation: Operation, node: Node, job: Resources, now: Moment) -> Allocation:
-        """Hold resources for one job of a gang. The first hold begins the gang's turn."""
+    def hold(
+        self,
+        name: AllocationId,
+        operation: Operation,
+        node: Node,
+        job: Resources,
+        now: Moment,
+        task: int | None = None,
+    ) -> Allocation:
+        """Hold resources for one job of a gang; with tasks, for a job of `task`. The first hold begins the gang's turn."""
         self.gather(operation, now)
-        held, book = hold(self._facts, name, operation, node, job), self._facts.reservations
+        held, book = hold(self._facts, name, operation, node, job, task), self._facts.reservations
         is_here = node.reserved is not None and node.reserved.operation == operation.id
         if is_here and book.count(operation.id) > operation.slots.ready_count:
             book.end_at(node, ReservationEnd.STARTED)
@@ -95,12 +107,12 @@ class GangStarts:
             operation.gang.until_s += for_s
 
     def due(self, node: Node) -> list[tuple[Operation, Allocation]]:
-        """Return the allocations that this answer must order the node to start."""
+        """Return the allocations that the answer to the node's heartbeat must order the node to start."""
         held = [(self._facts.operations[one.operation], one) for one in node.holds.values()]
         return [(operation, one) for operation, one in held if _is(operation.gang, GangPhase.STARTING)]
 
     def take_up(self, node: Node, operation: Operation, allocation: Allocation) -> None:
-        """Record that this answer orders the node to start the allocation."""
+        """Record that the answer to the node's heartbeat orders the node to start the allocation."""
         take_up(node, operation, allocation)
 
     def judge_anew(self) -> None:
@@ -115,7 +127,10 @@ class GangStarts:
     # --- after any message ----------------------------------------------------------------------------------------
 
     def settle(self, now: Moment) -> tuple[list[NodeName], list[Operation]]:
-        """Settle the gangs that changed. Return the nodes to nudge for them, and the gangs that may gather resources from now on."""
+        """Move each gang that changed to the phase that its state calls for.
+
+        Return the nodes to nudge for these gangs, and the gangs that may gather resources from now on.
+        """
         gangs = self._facts.gangs
         while gangs.changed:
             name = next(iter(gangs.changed))
@@ -162,7 +177,7 @@ class GangStarts:
             return
         release_ended(self._facts, operation)
         if gang.phase in (GangPhase.WAITING, GangPhase.PAUSED, GangPhase.YIELDING) and members(operation):
-            # An earlier allocator started the gang.
+            # The gang has jobs on nodes, so an earlier allocator started it.
             self._enter(operation, GangPhase.RUNNING)
         self._release_spare_nodes(operation)
         match gang.phase:
@@ -184,6 +199,9 @@ class GangStarts:
         if gang.phase is GangPhase.RUNNING and not members(operation):
             self._enter(operation, GangPhase.WAITING)
             self._end_pauses(now)
+        if operation.kinds and gang.phase not in _ON_NODES and gang.judged_for != together_by_size(operation):
+            # Some of its jobs have completed. The others are judged outside of heartbeats, because that looks at all sizes of nodes.
+            self._ranking.mark((operation.id,))
         self._ranking.refresh(operation)
 
     def _has_all_places(self, operation: Operation, gang: Gang, now: Moment) -> None:
@@ -201,9 +219,7 @@ class GangStarts:
         self._enter(operation, GangPhase.STARTING, now.steady_s + _START_S)
 
     def _release_spare_nodes(self, operation: Operation) -> None:
-        """Keep as many reservations as the gang has jobs without resources. End the other reservations: those with the longest expected
-        wait.
-        """
+        """Keep as many reservations as the gang has jobs without resources, and end those whose nodes are expected to be free last."""
         book = self._facts.reservations
         there = sorted(book.of.get(operation.id, {}).values(), key=lambda one: one.expected_s)
         for reservation in there[operation.slots.ready_count :]:
@@ -214,7 +230,10 @@ class GangStarts:
         return now.steady_s - node.heard_s <= _FRESH_S and has_room_for_holds(node)
 
     def _take_back(self, operation: Operation) -> None:
-        """Take back all jobs of the gang: each node gets the order with its next heartbeat's answer. The gang waits once no job is left."""
+        """Take back all jobs of the gang: each node gets the order with the answer to its next heartbeat.
+
+        The gang waits once no job is left.
+        """
         let_go(self._facts, operation)
         if not members(operation):
             self._counts["taken_back"] += 1
@@ -280,7 +299,8 @@ class GangStarts:
     def _next_in_turn(self) -> Iterator[OperationId]:
         """Yield at most one gang that may gather resources now.
 
-        The nodes that it could use are nudged. On their heartbeats, the gang that is owed most gets the turn; this may be another gang.
+        The nodes that this gang could use are nudged. On their heartbeats, the gang that is owed most gets the turn, which may be a gang
+        other than the one yielded here.
         """
         some = islice(self._facts.gangs.of.items(), _MOST_LOOKED_AT)
         yield from islice((name for name, each in some if self._may_take_its_turn(each)), 1)

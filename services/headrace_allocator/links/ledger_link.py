@@ -63,12 +63,13 @@ class LedgerLink:
         self._term: Term = role.term
         self._log = logger(tree=self._tree, term=self._term)
         self._to_report: list[wire.ReportedEnd] = []
-        #: Session spans to report. A span that is reported again before it is recorded is here once.
+        #: Session spans to report. A span that a node reports again before it is recorded is contained only once.
         self._sessions: dict[wire.ReportedSession, None] = {}
         self._report_wanted = anyio.Event()
         #: Number of ends that are still to be reported, by operation.
         self._unreported: Counter[OperationId] = Counter()
-        #: By operation, an event that is set once all ends of the operation are reported. Requests wait for it.
+        #: By operation, an event that is set once all ends of the operation are reported. The request that reports the operation as
+        #: released waits for the event.
         self._all_reported: dict[OperationId, anyio.Event] = {}
 
     async def attach(self) -> Term:
@@ -113,7 +114,8 @@ class LedgerLink:
         """Report ends to the ledger in order, and repeat each report until the ledger confirms it. Ends that arrive meanwhile go into one
         report.
 
-        Calls `before` before each report, so that followers hear how a job got its allocation before they hear of the job's end.
+        Calls `before` before each report. It publishes decisions, so that subscribers hear how a job got its allocation before they hear of
+        the job's end.
 
         After a report of many ends there is a pause, since each report wakes all services and costs them more than the ends in it.
         """
@@ -132,7 +134,7 @@ class LedgerLink:
                     continue
                 del self._to_report[: len(batch)]
                 self._note_reported(batch)
-                # An admission of an older release ignores the spans. The nodes report them again.
+                # The spans are dropped even if an admission of an older release ignored them: the nodes report such spans again.
                 self._sessions = {each: None for each in self._sessions if each not in sessions}
                 if answer.sessions == len(sessions):
                     self._take(self._engine.on_sessions_recorded(sessions, self._now()))

@@ -19,8 +19,8 @@ from headrace.wire.heartbeat import MOST_REPORTS, AllocationReport, Heartbeat
 #: Upper bound of the bytes kept for all nodes together. The decoded objects take ten times as much: 150 MB for 10,000 nodes with 20
 #: allocations each.
 _MOST_KEPT_BYTES: Final = 32 * 1024 * 1024
-#: Upper bound of the successive reports of the previous heartbeat that are passed over in search of a report with the same bytes: their
-#: allocations may be gone. If more allocations are gone, the reports after them are decoded again.
+#: Largest number of successive reports of the previous heartbeat that are passed over in the search for a report with the same bytes,
+#: because their allocations may be gone. If more allocations are gone, the reports after them are decoded again.
 _MOST_GONE: Final = 4
 _NO_REPORTS: Final = msgspec.Raw(b"\x90")
 _Reports: Any = Annotated[list[msgspec.Raw], msgspec.Meta(max_length=MOST_REPORTS)]
@@ -86,8 +86,8 @@ def _read(data: bytes, before: _Picture) -> _Picture:
         parts: list[msgspec.Raw] = decode(data, _Reports)
         known, most, at = before.parts, len(before.parts), 0
         for part in parts:
-            # A node lists its allocations from the oldest to the newest. So the search continues after the last known report. Every
-            # report that it passes over is of an allocation that is gone.
+            # A node lists its allocations from the oldest to the newest. So the search continues after the last report that was found. The
+            # allocation of every report that the search passes over is gone.
             passed = at
             while passed < most and known[passed] != part:
                 passed += 1

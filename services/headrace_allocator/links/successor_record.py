@@ -4,9 +4,9 @@ A runner remembers the longest lease that it was ever sent, and may keep its job
 silent node may be given out again only after that lease. The silent node, which knows this lease, cannot be asked, so the record has a
 copy. Empty nodes are explained in `facts.empty_nodes`.
 
-An allocator that stops in order writes the jobs that it never gave out as its last step: it gives out nothing afterwards. The next
-allocator takes the jobs out of the record when it claims the record for its own term, before it gives anything out. So only one successor
-reads these jobs, and an earlier allocator that was frozen can no longer write them.
+An allocator that is shut down, not killed, writes the jobs that it never gave out into the record. This is its last step: it gives out
+nothing afterwards. The next allocator takes the jobs out of the record when it claims the record for its own term, before it gives anything
+out. So only one successor reads these jobs, and an earlier allocator that was frozen can no longer write them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class LongestLease:
         return msgspec.structs.replace(left, lease_ms=self._record.lease_ms)
 
     async def lower_to(self, lease_ms: int) -> None:
-        """Record that no node knows a longer lease any more. Raises `KeyFenced` and `BusError`."""
+        """Record `lease_ms` as the longest lease, since no node knows a longer lease any more. Raises `KeyFenced` and `BusError`."""
         await self._write(lease_ms=lease_ms)
 
     async def keep_empty(self, nodes: list[NodeName]) -> None:

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 #: Number of operations whose usage is collected between two turns of the event loop; 100 take some 2 ms.
 _SLICE: Final = 100
-#: If there are more items than this, they are compared and encoded in a thread. A thread costs as much as some fifty items.
+#: Number of items above which the items are compared and encoded in a thread. A thread costs as much as some fifty items.
 _MANY: Final = 500
 
 
@@ -86,7 +86,7 @@ class UsagePublisher:
         try:
             await self._runtime.bus.publish(subjects.usage(self._tree), part)
         except BusError as error:
-            # A reader that misses a part asks for everything.
+            # A reader that misses a part asks for all usage (`on_whole`).
             logger().debug("usage not published", tree=self._tree, error=str(error))
 
 

@@ -1,8 +1,9 @@
 """Preempt the allocation that crosses the bound of its operation's fair share, for an operation that is owed a whole job.
 
-By the published rules this allocation is protected, however far its usage goes beyond the bound. So large jobs of other pools can keep a
-pool from a guarantee that is hardly larger than one of these jobs. With the option `preempt_at_bound_for_owed_jobs`, a stage that found
-no other victim also considers this allocation.
+An operation is owed a whole job if its fair share still covers one more job. By the published rules the allocation that crosses the bound
+is protected, however far its usage goes beyond the bound. So large jobs of other pools can keep a pool from a guarantee that is hardly
+larger than one of these jobs. With the option `preempt_at_bound_for_owed_jobs`, a stage that found no other victim also considers this
+allocation.
 
 Two rules keep two operations from preempting each other in turn. The operation that starts stays within its fair share. The operation that
 loses the allocation has more than its fair share, and so has each pool above it that is not also above the starting operation. So each such

@@ -1,13 +1,13 @@
 """Find resources for all jobs of a starving gang before anything is preempted, in trees with the option `preempt_gangs_whole`.
 
-A heartbeat decides for one node and preempts what one job needs. This does not help a gang unless all its other jobs get resources, too.
-So the nodes are searched outside of heartbeats, some on each tick. The search records what would have to be preempted on each node for
-jobs of the gang. Only if that is enough for all its jobs, resources are held and allocations are preempted on all nodes at once.
+A heartbeat decides for one node and preempts what one job needs. This does not help a gang unless all its other jobs get resources, too. So
+the nodes are searched outside of heartbeats, some on each tick. The search records what would have to be preempted on each node for jobs of
+the gang. Only if there are enough resources for all jobs of the gang, they are held, and allocations are preempted on all nodes at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -28,6 +28,8 @@ from headrace_allocator.facts.operations import Operation, members, never_fits
 from headrace_allocator.facts.pool_tree import exceeds
 from headrace_allocator.facts.preemption_groups import Group
 from headrace_allocator.gangs.gang import GangPhase
+from headrace_allocator.gangs.packing import Jobs, jobs_in, tightness
+from headrace_allocator.gangs.sizes import ready_by_size, resources_of
 from headrace_allocator.preemption.gang_victims import is_owed_room_of, may_go_whole, part_of
 from headrace_allocator.preemption.stages import STAGES, PreemptiveStage
 from headrace_allocator.preemption.victims import candidates, keep_order
@@ -42,10 +44,12 @@ _IDLE: Final = frozenset({GangPhase.WAITING, GangPhase.PAUSED, GangPhase.YIELDIN
 
 
 class Places(msgspec.Struct, frozen=True):
-    """Resources for a number of jobs on one node, and the allocations that must be preempted there for them."""
+    """Resources for a number of jobs of one size on one node, and the allocations that must be preempted there for them."""
 
     node: Node
-    jobs: int
+    jobs: Jobs
+    #: Free resources of the node if all its allocations that may be preempted for the gang were gone.
+    room: Resources
     victims: list[tuple[Allocation, Group]] = []
 
 
@@ -72,8 +76,8 @@ class GangResourceSearch:
         self._order = order
         self._gang: Operation | None = None
         self._left: Iterator[NodeName] = iter(())
-        #: By node, resources for as many jobs of the gang as possible without preempting other gangs.
-        self._found: dict[NodeName, Places] = {}
+        #: By task and node, resources for as many jobs of the gang as possible without preempting other gangs.
+        self._found: dict[int | None, dict[NodeName, Places]] = {}
         #: The other gangs that could be preempted.
         self._gangs: dict[Operation, None] = {}
 
@@ -83,17 +87,21 @@ class GangResourceSearch:
             self._gang = self._next_gang(now)
             if self._gang is None:
                 return None
-            self._left, self._found, self._gangs = iter(list(self._facts.nodes)), {}, {}
+            self._left, self._gangs = iter(list(self._facts.nodes)), {}
+            self._found = {each.task: {} for each in ready_by_size(self._gang)}
         gang, stage = self._gang, _stage_of(self._gang)
         if stage is None or not self._may_take(gang):
             self._gang = None
             return None
-        looked_at = list(islice(self._left, _NODES_A_TICK))
+        jobs = ready_by_size(gang)
+        most = max(1, _NODES_A_TICK // max(1, len(jobs)))
+        looked_at = list(islice(self._left, most))
         for name in looked_at:
-            found = self._look_at(name, gang, stage, gang.slots.ready_count, ())
-            if found is not None:
-                self._found[name] = found
-        if len(looked_at) == _NODES_A_TICK:
+            for each in jobs:
+                found = self._look_at(name, gang, stage, each, ())
+                if found is not None:
+                    self._found.setdefault(each.task, {})[name] = found
+        if len(looked_at) == most:
             return None
         self._gang = None
         return self._all_of(gang, stage)
@@ -131,11 +139,17 @@ class GangResourceSearch:
         return gang_owed_too_little(facts, operation) is None
 
     def _look_at(
-        self, name: NodeName, gang: Operation, stage: PreemptiveStage, most: int, going: Collection[Operation]
+        self,
+        name: NodeName,
+        gang: Operation,
+        stage: PreemptiveStage,
+        wanted: Jobs,
+        going: Collection[Operation],
+        chosen: Sequence[Places] = (),
     ) -> Places | None:
-        """Return resources for up to `most` jobs of the gang on a node, as if the gangs in `going` had already left the node.
+        """Return resources for these jobs of the gang, or for as many of them as fit, on a node. Return None if no job fits.
 
-        Return None if no job fits.
+        The gangs in `going` count as gone from the node. `chosen` are resources that are already chosen for larger jobs of the gang.
         """
         facts, node = self._facts, self._facts.nodes.get(name)
         if (
@@ -152,24 +166,27 @@ class GangResourceSearch:
             owner = facts.operations.get(one.operation)
             if owner is not None and owner in going and one.usage != ZERO:
                 overlay.free(owner, one)
+        used = resources_of(one.jobs for one in chosen if one.node is node)
+        for one in (allocation for each in chosen if each.node is node for allocation, _ in each.victims):
+            if one not in overlay.freed:
+                overlay.free(facts.operations[one.operation], one)
         found = candidates(overlay, stage.least)
         self._gangs |= dict.fromkeys(found.gangs)
+        room = overlay.room - used + Resources.sum(one.usage for one in found.free)
         left = keep_order(found.free, found.groups)
-        jobs, taken, needed = self._jobs_in(overlay.room, gang, most), list[Allocation](), 0
-        while jobs < most and left:
+        jobs, taken, needed = self._jobs_in(overlay.room - used, wanted), list[Allocation](), 0
+        while jobs < wanted.count and left:
             taken.append(left.pop())
             overlay.free(facts.operations[taken[-1].operation], taken[-1])
-            more = self._jobs_in(overlay.room, gang, most)
+            more = self._jobs_in(overlay.room - used, wanted)
             if more > jobs:
                 jobs, needed = more, len(taken)
-        return Places(node, jobs, [(one, found.groups[one]) for one in taken[:needed]]) if jobs else None
+        victims = [(one, found.groups[one]) for one in taken[:needed]]
+        return Places(node, msgspec.structs.replace(wanted, count=jobs), room, victims) if jobs else None
 
-    def _jobs_in(self, room: Resources, gang: Operation, most: int) -> int:
-        """Return how many jobs of the gang could start in `room` one after another, at most `most`."""
-        size, spare, jobs = gang.spec.resources, self._facts.pools.min_spare, 0
-        while jobs < most and room.dominates(spare.or_more(size)):
-            jobs, room = jobs + 1, room - size
-        return jobs
+    def _jobs_in(self, room: Resources, wanted: Jobs) -> int:
+        """Return how many of these jobs could start in `room` one after another."""
+        return min(wanted.count, jobs_in(room, wanted.size, self._facts.pools.min_spare))
 
     def _all_of(self, gang: Operation, stage: PreemptiveStage) -> Taken | None:
         """Return the nodes and victims for all jobs of the gang, or None if they are not enough.
@@ -177,11 +194,11 @@ class GangResourceSearch:
         Other gangs are preempted only if all other victims together are not enough.
         """
         going: list[Operation] = []
-        places = self._places(gang, stage, going)
-        has = gang.held + gang.spec.resources * sum(one.jobs for one in self._found.values())
+        places, is_enough = self._places(gang, stage, going)
+        has = gang.held + resources_of(one.jobs for one in places)
         # The smallest gangs are tried first.
         for other in sorted(self._gangs, key=lambda one: (part_of(one, self._facts.pools), one.id)):
-            if places is not None or len(going) == _MOST_GOING:
+            if is_enough or len(going) == _MOST_GOING:
                 break
             freed = sum(part_of(one, self._facts.pools) for one in going)
             if (
@@ -190,14 +207,14 @@ class GangResourceSearch:
                 and is_owed_room_of(other, gang, self._facts.pools, has, freed)
             ):
                 going.append(other)
-                places = self._places(gang, stage, going)
-        if places is None:
+                places, is_enough = self._places(gang, stage, going)
+        if not is_enough:
             return None
         for other in list(going):
             fewer = [one for one in going if one is not other]
-            enough = self._places(gang, stage, fewer)
-            if enough is not None:
-                going, places = fewer, enough
+            without, is_enough = self._places(gang, stage, fewer)
+            if is_enough:
+                going, places = fewer, without
         # If all jobs fit without preemption, nothing is preempted: each heartbeat that finds free resources holds them for the gang.
         if not going and not any(one.victims for one in places):
             return None
@@ -207,7 +224,8 @@ class GangResourceSearch:
     def _is_within_limits(self, taken: Taken) -> bool:
         """True if no pool exceeds its limit once the victims are gone and all jobs of the gang run."""
         pools, gang = self._facts.pools, taken.gang
-        more = {pool.name: gang.spec.resources * gang.slots.ready_count for pool in pools.above(gang.spec.pool)}
+        wanted = resources_of(ready_by_size(gang))
+        more = {pool.name: wanted for pool in pools.above(gang.spec.pool)}
         for one in taken.victims():
             for pool in pools.above(self._facts.operations[one.operation].spec.pool):
                 if pool.name in more:
@@ -217,25 +235,50 @@ class GangResourceSearch:
             for pool in pools.above(gang.spec.pool)
         )
 
-    def _places(self, gang: Operation, stage: PreemptiveStage, going: Collection[Operation]) -> list[Places] | None:
-        """Choose nodes for all jobs of the gang: free resources first, then the fewest victims for a job.
+    def _places(
+        self, gang: Operation, stage: PreemptiveStage, going: Collection[Operation]
+    ) -> tuple[list[Places], bool]:
+        """Choose nodes for the jobs of the gang. Return what was found, and True if all jobs fit.
 
-        Return None if the jobs do not all fit.
+        Free resources come first, then the fewest victims for a job. If the jobs of several sizes do not all fit then, each goes to the
+        node with the least resources that can be freed.
         """
-        left, known = gang.slots.ready_count, dict(self._found)
-        for name in {one.node for other in going for one in other.allocations.values()}:
-            found = self._look_at(name, gang, stage, left, going)
-            known |= {} if found is None else {name: found}
+        places, is_enough = self._chosen(gang, stage, going, fewest_victims=True)
+        if is_enough or not gang.kinds:
+            return places, is_enough
+        return self._chosen(gang, stage, going, fewest_victims=False)
+
+    def _chosen(
+        self, gang: Operation, stage: PreemptiveStage, going: Collection[Operation], *, fewest_victims: bool
+    ) -> tuple[list[Places], bool]:
         places: list[Places] = []
-        for one in sorted(known.values(), key=lambda one: len(one.victims) / one.jobs):
-            if not left:
-                break
-            # The node is examined again: the search examined it some time ago, or for more jobs than are left.
-            now = self._look_at(one.node.record.node, gang, stage, min(left, one.jobs), going)
-            if now is not None:
-                places.append(now)
-                left -= now.jobs
-        return places if not left else None
+        scale = gang.gang.scale if gang.gang is not None else ZERO
+        for wanted in ready_by_size(gang):
+            left, known = wanted.count, dict(self._found.get(wanted.task, {}))
+            for name in {one.node for other in going for one in other.allocations.values()}:
+                found = self._look_at(name, gang, stage, wanted, going)
+                known |= {} if found is None else {name: found}
+
+            def rank(one: Places, size: Resources = wanted.size) -> tuple[float, ...]:
+                victims = len(one.victims) / one.jobs.count
+                if not gang.kinds:
+                    return (victims,)
+                taken = resources_of(each.jobs for each in places if each.node is one.node)
+                room = tightness(one.room - taken, size, scale)
+                return (victims, room) if fewest_victims else (room, victims)
+
+            for one in sorted(known.values(), key=rank):
+                if not left:
+                    break
+                # The node is examined again: the search examined it some time ago, or for more jobs than are left.
+                most = msgspec.structs.replace(wanted, count=min(left, one.jobs.count))
+                now = self._look_at(one.node.record.node, gang, stage, most, going, places)
+                if now is not None:
+                    places.append(now)
+                    left -= now.jobs.count
+            if left:
+                return places, False
+        return places, True
 
 
 def _stage_of(operation: Operation) -> PreemptiveStage | None:

@@ -1,5 +1,5 @@
-"""The older victim rules (`victim_rules: legacy`): starving and unsatisfied pools shield all allocations below them. Only
-operations below the same pool may still preempt such allocations.
+"""The older victim rules (`victim_rules: legacy`): starving and unsatisfied pools shield all allocations below them. Such an allocation may
+be preempted only by operations below the pool that shields it.
 
 Source: section 9.3 of the specification of allocation and preemption.
 """
@@ -21,7 +21,7 @@ from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import PoolState
 from headrace_allocator.facts.preemption_groups import Group
 
-#: Margin of satisfaction: an element is still shielded up to this much above the threshold.
+#: Margin of satisfaction: an element still shields its allocations up to this much above the threshold.
 _NEARLY: Final = 1e-4
 
 
@@ -38,7 +38,7 @@ def shield_of(overlay: Overlay, operation: Operation, least: Group) -> Operation
 
 
 def may_be_held(overlay: Overlay, group: Group) -> bool:
-    """True if operations below a shielded pool may preempt allocations of this group inside the pool."""
+    """True if operations below a pool that shields its allocations may preempt allocations of this group inside the pool."""
     return group is Group.PREEMPTIBLE and overlay.view.pools.options.enable_conditional_preemption
 
 
@@ -60,7 +60,8 @@ def _blocks(overlay: Overlay, element: Operation | PoolState, least: Group) -> b
     threshold = policy.preemption_satisfaction_threshold
     if is_aggressive:
         threshold = policy.aggressive_preemption_satisfaction_threshold
-    # The total is that of the snapshot, since the shares are fractions of it. The cluster may have grown or shrunk since then.
+    # `pools.total` is the cluster total of the last snapshot, since the shares are fractions of that total. The cluster may have grown or
+    # shrunk since then.
     satisfied = local_satisfaction(used.share_of(pools.total), fair, demand)
     return policy.preemption_check_satisfaction and satisfied < threshold + _NEARLY
 
@@ -75,8 +76,8 @@ def start(
     """Start one job in the resources that are free on the node or could be freed for it.
 
     All `free` allocations could be preempted for the job. A `held` allocation could be preempted if the pool that shields it is above the
-    job's operation. The limits of pools apply without their overcommit tolerance, and the usage of `free` allocations counts as free under
-    them. Return the start, and the held allocations that may be preempted for it.
+    job's operation. The limits of pools apply without their overcommit tolerance, but the usage of `free` allocations does not count
+    towards limits. Return the start, and the held allocations that may be preempted for it.
     """
     going: dict[PoolName, Resources] = {}
     for one in free:
@@ -102,7 +103,7 @@ def held_for(overlay: Overlay, held: Mapping[PoolName, list[Allocation]], operat
 
 
 def most_held(overlay: Overlay, held: Mapping[PoolName, list[Allocation]]) -> Resources:
-    """Return an upper bound of the resources held for any one operation: for each resource the largest amount."""
+    """Return an upper bound of what one operation could get from `held` allocations: for each resource, the largest amount of any pool."""
     most = ZERO
     for name in held:
         path = overlay.view.pools.pool(name).path()

@@ -1,7 +1,7 @@
 """The preemptive stages of a heartbeat: each starts at most one job, in resources that its victims free.
 
-The aggressive stage runs before the normal one. On one heartbeat at most one operation starts one job through preemption. Its victims are
-preempted together with this start or not at all.
+The aggressive stage runs before the normal one. On one heartbeat at most one operation starts one job through preemption. The victims of
+the stage are preempted together with this start or not at all.
 
 Source: sections 8.2, 8.4 and 9.4 to 9.6 of the specification of allocation and preemption.
 """
@@ -107,15 +107,15 @@ def may_have_work(facts: Facts, node: Node, order: LeastSatisfied) -> bool:
 
 
 def _may_make_room(facts: Facts, node: Node, order: LeastSatisfied) -> bool:
-    """True if the node has free resources for a pending job, or an allocation that may be preempted for one.
+    """True if the node has free resources for a pending job, or an allocation that may be preempted for a pending job.
 
-    It is true on few nodes of a busy cluster.
+    The result is true only on few nodes of a busy cluster.
     """
     waiting, classes = order.root.classes, order.classes
     if waiting & (classes.of_priority(_AGGRESSIVE.priority) | classes.fitting(node.free)):
         return True
-    # For an operation that can run on few nodes, an allocation may be preempted as excess even if its operation has newer allocations on
-    # other nodes.
+    # An operation preempts the newest excess allocations of other operations. If it can run on few nodes only, it may also preempt older
+    # ones there.
     few = waiting & classes.starving & classes.filtered if facts.pools.options.take_excess_for_few_nodes else 0
     few = few and few & classes.matching(tuple(node.record.tags))
     operations, pools, picture = facts.operations, facts.pools, node.picture
@@ -150,7 +150,7 @@ def run_stages(overlay: Overlay, *, may_start: bool = True) -> Iterator[StageOut
         # The stages could change nothing here. An outcome is reported nevertheless, because this counts as a run of the stages.
         yield StageOutcome(_NORMAL, False, None, [], 0, ZERO, overlay.room, ZERO, {})
         return
-    # Under the older rules there is no tolerance. Instead, usage that may be preempted counts as free under a limit.
+    # Under the older victim rules, limits have no tolerance. Instead, usage that may be preempted counts as free under a limit.
     overlay.pass_limits(overlay.view.pools.options.victim_rules is not VictimRules.LEGACY)
     for stage in STAGES:
         if stage is _AGGRESSIVE and stage not in starving:
@@ -197,7 +197,7 @@ def _run_for_few_nodes(overlay: Overlay, starving: Iterable[PreemptiveStage]) ->
 
 
 def _run(overlay: Overlay, stage: PreemptiveStage, *, tried_to_start: bool) -> StageOutcome:
-    """Run one stage: find the candidates, start the job that fits if they are gone, and preempt as many of them as the job needs."""
+    """Run one stage: find the candidates, start the job that fits once they are gone, and preempt as many candidates as it needs."""
     found, room = candidates(overlay, stage.least), overlay.room
     # Allocations that were freed before this stage are no candidates.
     discount = Resources.sum(one.usage for one in found.free)
@@ -272,7 +272,7 @@ def _start_at_bound(
 ) -> tuple[Placement | None, list[Allocation], list[Allocation]]:
     """Start a job as `_start` does, with the allocations that cross a bound as further candidates.
 
-    The operation of the job must be owed the whole job.
+    The fair share of the operation must cover the whole job in addition to what the operation holds.
     """
     room, for_each = overlay.room + discount, dict[OperationId, list[Allocation]]()
 

@@ -60,10 +60,10 @@ class Candidates(msgspec.Struct, frozen=True):
 
     #: Allocations that may be preempted for any operation that starts a job.
     free: list[Allocation]
-    #: By shielded pool, allocations that may be preempted only for operations below the pool (older victim rules).
+    #: By pool that shields its allocations: the allocations that may be preempted only for operations below it (older victim rules).
     held: dict[PoolName, list[Allocation]]
-    #: Allocations whose jobs are too young to be preempted for a start, each with the milliseconds until it may be preempted. Repairs may
-    #: preempt these allocations, too.
+    #: Allocations whose jobs are too young to be preempted for a start, each with the milliseconds until the allocation may be preempted.
+    #: To repair a node or a limit, these allocations may be preempted at once.
     exempt: dict[Allocation, int]
     #: The group of each allocation before anything was preempted.
     groups: dict[Allocation, Group]
@@ -206,7 +206,7 @@ def groups_of(overlay: Overlay, allocations: Iterable[Allocation]) -> dict[Alloc
 
 
 def keep_order(allocations: Iterable[Allocation], groups: Mapping[Allocation, Group]) -> list[Allocation]:
-    """Sort allocations of the node so that the allocations to keep longest come first: by group, then by the start of their current job."""
+    """Sort allocations of the node, those to keep longest first: by group, then by the start of their current job, the earliest first."""
 
     def place(allocation: Allocation) -> tuple[Group, bool, float]:
         group = groups[allocation]

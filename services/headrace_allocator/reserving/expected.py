@@ -50,7 +50,7 @@ def _left_s(facts: Facts, node: Node, allocation: Allocation, starving: Operatio
     if exempt_ms is not None:
         return exempt_ms / 1000
     ran_s = 0.0 if allocation.job is None else allocation.job.ran_ms(node.boottime_ms) / 1000
-    # If a job has run longer than the mean, it is expected to run for the excess time once more.
+    # A job that has run 3 s longer than the mean is expected to run for 3 s more.
     mean_s, is_unknown = operation.mean_job_ms / 1000, math.isinf(operation.mean_job_ms)
     left_s = max(unknown_s, ran_s) if is_unknown else abs(mean_s - ran_s)
     limit_ms = operation.spec.time_limit_ms
@@ -62,7 +62,7 @@ def _left_s(facts: Facts, node: Node, allocation: Allocation, starving: Operatio
 def _may_be_taken_in_ms(
     facts: Facts, node: Node, allocation: Allocation, operation: Operation, starving: Operation
 ) -> int | None:
-    """Return the milliseconds until the allocation may be preempted for the starving operation. None: it may not be preempted."""
+    """Return the milliseconds until the allocation may be preempted for the starving operation; None if it may not be preempted."""
     pools = facts.pools
     if starving.preemption_priority is PreemptionPriority.NONE or facts.preemption_paused:
         return None

@@ -1,9 +1,10 @@
 """Choose the nodes that are reserved, and end reservations.
 
-An operation looks for a node if it starves, if it or a pool above it is owed another whole job, and if its job fits on no node. Each
-heartbeat shows when the job would fit on its node. After one round of heartbeats the node where it fits soonest is reserved. The
-reservation moves if another node is clearly better. It moves only a few times, so the wait is bounded by the jobs on the chosen nodes.
-Reservations are not saved: after a restart nodes are chosen anew.
+An operation looks for a node if its next job fits on no node, if the operation starves or is the first of a fifo pool, and if the operation
+or a pool above it is owed another whole job. With each heartbeat of a node, the time at which the job would fit there is estimated. After
+one round of heartbeats, the node on which the job fits soonest is reserved. The reservation moves if another node is clearly better. It
+moves only a few times, so the wait is bounded by the jobs on the chosen nodes. Reservations are not saved: after a restart nodes are chosen
+anew.
 
 Nodes are reserved for a gang in its turn, one for each job that has no resources yet, if the gang or a pool above it is owed all its jobs.
 The turn begins when the first nodes are reserved. This is possible if the gang starves, or if it is next in the scheduling order for free
@@ -52,8 +53,8 @@ _MOST_GANGS: Final = 100
 _ROUND_S: Final = 2.0
 #: Shortest length of a round in heartbeat paces. The longer of this and `_ROUND_S` applies.
 _ROUND_PACES: Final = 2
-#: A reservation moves to another node only if the wait there is at most this fraction of the wait that is left here. So it never moves
-#: once more than half of the wait is over.
+#: A reservation moves to another node only if the wait there is at most this fraction of the wait that is left on the reserved node. A
+#: reservation never moves once half of its wait is over.
 _MOVES_BELOW: Final = 0.5
 #: A reservation moves only if the wait at the other node is shorter by at least this many seconds.
 _MOVES_SOONER_S: Final = 10.0
@@ -192,7 +193,8 @@ class NodeReservations:
         """The longest time for which a node may be reserved, in seconds; 0 if no node may be reserved."""
         facts = self._facts
         options = facts.pools.options
-        # Under a YARN policy nothing is reserved: it has its own rules for starving operations and preempts outside of heartbeats.
+        # Under a YARN policy nothing is reserved: such a policy has its own rules for starving operations and preempts outside of
+        # heartbeats.
         is_on = facts.term and not facts.superseded and options.preemption_policy is PreemptionPolicy.YTSAURUS
         return options.node_reservation_time / 1000 if is_on and not facts.starts_paused else 0.0
 
@@ -209,9 +211,10 @@ class NodeReservations:
         return is_owed or self._pool_is_owed(operation)
 
     def _may_gather(self, operation: Operation) -> bool:
-        """True if a gang lacks resources for some of its jobs, and it is its turn or its turn may begin."""
+        """True if a gang lacks resources for some of its jobs, and the gang has its turn or may begin its turn."""
         ready, gathering = operation.slots.ready_count, self._facts.gangs.gathering
-        if not ready or ready != operation.slots.pending_count or never_fits(operation):
+        # No node is reserved for an operation with tasks, because it is not known which of their sizes comes next.
+        if not ready or ready != operation.slots.pending_count or never_fits(operation) or operation.kinds:
             return False
         has_turn = gathering == operation.id if gathering is not None else waits_for_a_turn(operation)
         return has_turn and operation.id in self._ranking.order
@@ -223,8 +226,9 @@ class NodeReservations:
         return max(0, min(jobs - book.count(name), MOST_RESERVED - sum(1 for _ in book)))
 
     def _pool_is_owed(self, operation: Operation) -> bool:
-        """True if the fair share of a pool above the operation covers its job in addition to the pool's usage and the resources promised
-        to other operations.
+        """True if the fair share of a pool above the operation covers the operation's next job.
+
+        The pool's usage and the resources promised to other operations are subtracted from the fair share first.
 
         If the operation is a gang, all its jobs without resources must be covered.
         """
@@ -323,9 +327,7 @@ class NodeReservations:
 
 
 def _wanted(operation: Operation) -> Resources:
-    """Return the resources of the jobs that must be owed: the next job of an operation, or all jobs of a gang that have no
-    resources yet.
-    """
+    """Return the resources that must be owed for a reservation: for the next job, or for all jobs of a gang without resources."""
     job = operation.spec.resources
     return job if operation.gang is None else job * operation.slots.ready_count
 

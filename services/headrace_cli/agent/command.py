@@ -144,7 +144,7 @@ def install(*, config: Path, units: Units | None = None) -> int:
 
 @app.command
 def uninstall(node: str, /, *, unit_folder: Path = Units.unit_folder) -> int:
-    """Stop a node's agent and its jobs, and remove its systemd units. Its state folder stays.
+    """Stop a node's agent and jobs, and remove the systemd units of the agent. The state folder of the node stays.
 
     Examples of use:
 
@@ -164,7 +164,7 @@ def uninstall(node: str, /, *, unit_folder: Path = Units.unit_folder) -> int:
 def selftest(*, config: Path | None = None, unit_folder: Path = Units.unit_folder) -> int:
     """Test whether jobs can run on this host: limits, processes left by jobs, accounts, folders. It needs no server.
 
-    For a node under systemd, the tests run in a unit like the runner's, with its drop-ins. That needs root.
+    For a node under systemd, the tests run in a unit like the runner's, with the drop-ins of the runner's unit. That needs root.
 
     The exit status is 1 if a test failed.
 

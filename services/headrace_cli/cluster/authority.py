@@ -47,9 +47,9 @@ _FORMER_ADMISSION: Final = "admission.former"
 #: Time of a revocation, in seconds since 1970 (the year 2242). The key is never accepted again, whatever the clock
 #: showed when its JWT was signed.
 _FOREVER_S: Final = 2**33
-#: If the signing keys of the account have changed, the new account JWT is dated this many seconds ahead. So it is later than every account
-#: JWT that admission has signed, and the server keeps the latest account JWT. If the server kept a JWT signed by a key that no longer
-#: counts, no client could connect.
+#: Seconds by which a new account JWT is dated ahead if the signing keys of the account have changed. So the new JWT is later than every
+#: account JWT that admission has signed, and the server keeps the latest account JWT. If the server kept a JWT signed by a key that no
+#: longer counts, no client could connect.
 _AHEAD_S: Final = 3_600
 
 
@@ -220,7 +220,7 @@ class Operator:
         claims = jwt.account_claims(self._account, "headrace", revoked, has_jetstream=True, signing_keys=signing)
         has_other_keys = file.exists() and _signing_keys(file.read_text(encoding="utf-8")) != signing
         word = self._word(file, self._operator, claims, ahead_s=_AHEAD_S if has_other_keys else 0)
-        # Write this only after the account JWT: a crash between the two writes must not lose a revocation.
+        # Write the list of issued keys only after the account JWT: a crash between the two writes must not lose a revocation.
         replace_durably(self._folder / _ISSUED, json.dumps(self._issued, indent=1) + "\n")
         return word
 

@@ -36,8 +36,8 @@ Nodes = Annotated[list[str] | None, Parameter(negative=())]
 def push(folder: Path, /) -> int:
     """Send the running server the keys that are revoked. Connections that use them end at once.
 
-    For a folder with an operator, after the folder of a node was removed and `headrace cluster init` was run. The server remembers
-    revoked keys.
+    Use it for a folder with an operator, after the folder of a node was removed and `headrace cluster init` was run. The server
+    remembers revoked keys.
 
     Examples of use:
 
@@ -57,10 +57,10 @@ def push(folder: Path, /) -> int:
 def rekey(folder: Path, /, *, end_old: bool = False) -> int:
     """Replace the keys with which admission lets hosts join, or revoke the former keys.
 
-    For a folder with an operator. Restart the servers afterwards, then admission: they read the keys when they start.
+    The folder must have been made with `--operator`. Restart the servers afterwards, then admission: they read the keys when they start.
     Credentials that the former keys signed are valid until the former keys are revoked. A host that has joined gets a credential signed
-    by the new keys automatically, after half of the lifetime of its credential. A host that has none when the former keys are revoked
-    must join again with a token.
+    by the new keys automatically, after half of the lifetime of its credential. If you revoke the former keys earlier, the host must
+    join again with a token.
 
     Examples of use:
 
@@ -135,7 +135,7 @@ def init(
         Folder of `headrace tls init`, or other files with its names: the server uses TLS with `server.pem` and `server.key`, and clients
         trust only `ca.pem`. Copies of the files are stored in FOLDER.
     servers
-        Hosts of a cluster of servers, separated by commas; each has its `nats.conf` in a folder of its name. A certificate names all.
+        Hosts of a cluster of servers, separated by commas; each has its `nats.conf` in a folder of its name. One certificate names all.
     consumer
         `notify`, with its rules in `notify/rules.yaml`, or `export`, to `export/ended.jsonl`; may be repeated.
     """

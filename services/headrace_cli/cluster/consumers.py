@@ -1,7 +1,7 @@
 """Clients of a cluster that run for ever: `headrace notify`, and `headrace export operations --follow`.
 
-Each has a folder of its own in the folder of the cluster, as a service has, with its login, its files and its state. It is a client under a
-name of its own: it sees what everybody sees, and may change nothing.
+Like a service, each consumer has a folder of its own in the folder of the cluster, with its login, its files and its state. It logs in
+under a user name of its own, sees what everybody sees, and may change nothing.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ VARIABLES_FILE: Final = "environment"
 
 
 class Consumer(enum.StrEnum):
-    """A consumer, by the name of its folder and of its command."""
+    """The consumers. The value is the name of the consumer's folder and of its command."""
 
     NOTIFY = "notify"
     EXPORT = "export"
 
     @property
     def user(self) -> UserName:
-        """The user name under which it is logged in."""
+        """The user name under which the consumer is logged in."""
         return UserName(f"headrace-{self.value}")
 
     def command(self, folder: Path) -> list[str]:
-        """Return the command that runs it with the files of this folder."""
+        """Return the command that runs the consumer with the files of this folder."""
         if self is Consumer.NOTIFY:
             words = ["notify", str(folder / RULES_FILE), "--position", str(folder / "position")]
         else:

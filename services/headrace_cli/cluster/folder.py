@@ -1,6 +1,6 @@
 """The folder of a cluster, in which each party has its own folder with its credential and settings.
 
-* `nats/nats.conf`: the configuration of the server. Of several servers, each has a folder of its own name.
+* `nats/nats.conf`: the configuration of the server. If there are several servers, each has a folder with its name.
 * `provisioner/credential`: the credential of the provisioner.
 * `admission/`, `fair_share/`, `integral/`, `allocator/`: `credential` and `settings.toml` of each service.
 * `admission/authority.json`: the keys for letting hosts join, if the cluster has an operator.
@@ -23,12 +23,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from headrace.access.key_credential import PERSON_LOGIN
+from headrace.access.jwt import claims_of, groups_in
+from headrace.access.key_credential import PERSON_LOGIN, read_key_credential
 from headrace.access.permissions import Party
 from headrace.access.routes import PartyKind
 from headrace.client.places.endpoint import AUTHORITY_FILE, CREDENTIAL_FILE, ENDPOINT_FILE, Endpoint
 from headrace.errors import BadInput
-from headrace.ids import NodeName, TreeName, UserName, node_name, user_name
+from headrace.ids import GroupName, NodeName, TreeName, UserName, node_name, user_name
 from headrace.pools.pool_config import EVERYBODY, user_or_group
 from headrace.runtime.clock import SystemClock
 from headrace.server_urls import parse_server_urls
@@ -67,12 +68,12 @@ class ClusterOptions(msgspec.Struct, frozen=True):
 
     @property
     def administrator_names(self) -> list[str]:
-        """Return the users who may do everything."""
+        """Return the users and groups who may do everything."""
         return [name for each in self.administrators.split(",") if (name := each.strip())]
 
     @property
     def replicas(self) -> int:
-        """Return how many servers keep each bucket and stream: all of three or five servers, otherwise one."""
+        """Return how many servers keep each bucket and stream: all servers if there are three or five, otherwise one server."""
         return len(self.servers) if len(self.servers) in (3, 5) else 1
 
     @property
@@ -90,6 +91,10 @@ class ClusterFolder:
         #: Folder of the operator's keys, if the cluster has an operator.
         self.authority = path / "authority"
         self._proofs: Proofs = Passwords(self._files)
+        #: Groups of people whose credentials get other groups.
+        self._groups: dict[UserName, tuple[GroupName, ...]] = {}
+        #: True if the credential of any person names groups.
+        self._has_groups = False
 
     def options(self) -> ClusterOptions | None:
         """Return the options with which the folder was made, or None if it was not made. Raises `BadInput`."""
@@ -122,6 +127,26 @@ class ClusterFolder:
         """Return the folder for a person."""
         return self._path / "client" / "people" / name
 
+    def groups_of(self, name: UserName) -> tuple[GroupName, ...]:
+        """Return the groups that the credential of a person names. Raises OSError, `BadInput`."""
+        file = self.person(name) / CREDENTIAL_FILE
+        known = read_key_credential(file.read_text(encoding="utf-8")) if file.exists() else None
+        return () if known is None else groups_in(claims_of(known.jwt))
+
+    def set_groups(self, name: UserName, groups: Sequence[GroupName]) -> None:
+        """Let the next `write` make a credential with these groups for a person. A credential with other groups is replaced and revoked.
+
+        Raises OSError, and `BadInput` for a cluster without an operator.
+        """
+        if not self.authority.exists():
+            raise BadInput.because(
+                "--groups", "this cluster has no operator, so its credentials name no groups. Use `headrace group add`"
+            )
+        if tuple(groups) != self.groups_of(name):
+            # A new key: the server would accept the JWT of the same key with the former groups until it is revoked.
+            (self.person(name) / CREDENTIAL_FILE).unlink(missing_ok=True)
+        self._groups[name] = tuple(groups)
+
     def write(
         self,
         options: ClusterOptions,
@@ -152,7 +177,10 @@ class ClusterFolder:
         logins = {path: user_name(path.name) for path in self._known_or_new(self._folder(client / "people"), people)}
         chosen = (each for each in Consumer if each in consumers or (self._path / each).exists())
         for path, person in {**logins, **{self._path / each: each.user for each in chosen}}.items():
-            self._let_in(Party(kind=PartyKind.PERSON, name=person), self._folder(path), f"{PERSON_LOGIN}{person}")
+            groups = self._groups[person] if person in self._groups else self.groups_of(person)
+            self._has_groups |= bool(groups)
+            party = Party(kind=PartyKind.PERSON, name=person, groups=groups)
+            self._let_in(party, self._folder(path), f"{PERSON_LOGIN}{person}")
             self._write_endpoint(path, person, url, authority)
         provisioner = PartyKind.PROVISIONER
         folder = self._folder(self._path / provisioner.value)
@@ -185,7 +213,8 @@ class ClusterFolder:
         tree = "*" if kind is PartyKind.ADMISSION else _TREE
         credential = self._let_in(Party(kind=kind, tree=tree), folder, kind.value)
         trust = {**self._write_authority(folder, authority), **self._hand_over_keys(kind, folder)}
-        own = {kind.value: {"credential_file": str(credential), **trust}}
+        counts: Table = {"groups_of_login": True} if kind is PartyKind.ADMISSION and self._has_groups else {}
+        own = {kind.value: {"credential_file": str(credential), **trust, **counts}}
         self._write(folder / SETTINGS_FILE, service_settings(common, own))
 
     def _check_names(self, people: Sequence[UserName], holder: str) -> None:
@@ -195,7 +224,9 @@ class ClusterFolder:
             users[ADMINISTRATOR] = self._path / "client"
         for name, folder in users.items():
             if name in people or self.person(name).exists():
-                raise BadInput("name of a person", name, f"a name that {folder} does not use")
+                raise BadInput.because(
+                    "name of a person", f"{name} is already the name that {folder} uses; choose another name"
+                )
 
     def rekey(self, *, end_old: bool) -> None:
         """Replace the keys with which admission lets hosts join; with `end_old`, revoke the former keys. Raises OSError, `BadInput`."""
@@ -248,7 +279,7 @@ class ClusterFolder:
         return authority
 
     def _write_server(self, host: str, options: ClusterOptions, *, has_tls: bool) -> None:
-        """Write the configuration of a server. All parties must have been admitted before."""
+        """Write the configuration of a NATS server. It lists the services, people and nodes, so they must have their credentials by now."""
         server = self._folder(self._path / host)
         certificate, key = (server / name for name in SERVER_FILES)
         more = server_tls(certificate, key) if has_tls else ""
@@ -319,7 +350,7 @@ class ClusterFolder:
 
 
 def _check_loopback(health: str) -> None:
-    """Check that other hosts cannot reach the server's monitoring. Raises `BadInput`. NATS cannot switch off single monitoring pages."""
+    """Check that other hosts cannot reach the server's monitoring, since NATS cannot switch off single pages of it. Raises `BadInput`."""
     if not health:
         return
     expected = (

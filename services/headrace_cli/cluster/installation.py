@@ -35,7 +35,7 @@ from headrace_cli.cluster.units import ClusterProcess, ProcessKind, cluster_unit
 from headrace_cli.cluster.watched_server import LISTEN
 from headrace_cli.up.commands import find_nats_server
 
-#: Start of the command line of a server with a watcher beside it. The watcher gives the signs of life of the server.
+#: First words of the command line that runs a server with a watcher beside it. The watcher tells systemd that the server is alive.
 _WATCHED: Final = (sys.executable, "-m", "headrace_cli.cluster.watched_server")
 #: Folders that systemd replaces by empty private folders for these units. The folder of a cluster must not be there, because
 #: the processes could not see it.
@@ -102,7 +102,7 @@ def install(installation: ClusterInstallation) -> Iterator[str]:
 
 
 def uninstall(installation: ClusterInstallation) -> Iterator[str]:
-    """Stop the processes, the services first, and remove their units, as root. Raises `CannotInstall`, `NoSystemd`, OSError."""
+    """Stop the processes, the server last, and remove their units, as root. Raises `CannotInstall`, `NoSystemd`, OSError."""
     place = installation.unit_folder
     there = [each.unit_name for each in reversed(installation.processes) if _is_installed(installation, each)]
     if not there:
@@ -162,7 +162,7 @@ def _start(name: str, *, has_changed: bool) -> str:
 
 
 def _check(installation: ClusterInstallation) -> pwd.struct_passwd:
-    """Check what would keep the units from running, and return their account.
+    """Check what would keep the units from running, and return the account under which they run.
 
     Raises `CannotInstall`, `NoSystemd`, `BadInput`, `MissingExtra`.
     """

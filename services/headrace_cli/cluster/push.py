@@ -1,4 +1,4 @@
-"""Send a running server the keys of a cluster that are revoked."""
+"""Send a running server the revoked keys of its cluster."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ _RELOAD: Final = "ExecReload=/bin/kill -HUP $MAINPID\n"
 
 
 class ProcessKind(enum.StrEnum):
-    """The kinds of processes, as descriptions of units name them."""
+    """The kinds of processes. The values appear in the descriptions of the units."""
 
     SERVER = "NATS server"
     SERVICE = "service"
@@ -71,7 +71,7 @@ class ProcessKind(enum.StrEnum):
 class ClusterProcess(msgspec.Struct, frozen=True):
     """A process of a cluster on this host."""
 
-    #: Name of its folder, such as `nats`, `fair_share` or `notify`.
+    #: Name of the process's folder, such as `nats`, `fair_share` or `notify`.
     name: str
     kind: ProcessKind
     command: Sequence[str]
@@ -83,7 +83,7 @@ class ClusterProcess(msgspec.Struct, frozen=True):
 
     @property
     def unit_name(self) -> str:
-        """The name of its systemd unit."""
+        """The name of the process's systemd unit."""
         is_further = self.is_server and self.name != _ONLY_SERVER
         return f"headrace-{f'{_ONLY_SERVER}-' if is_further else ''}{self.name.replace('_', '-')}.service"
 
@@ -96,7 +96,7 @@ def runs_folder(text: str, folder: Path) -> bool:
 def cluster_unit(process: ClusterProcess, cluster: Path, account: str, servers: Sequence[str]) -> SystemdUnit:
     """Return the unit of a process of the folder `cluster`. Services and consumers start after the units `servers`. Raises `BadInput`."""
     network, folder = "network-online.target", cluster / process.name
-    # systemd takes the path of a file of variables without quotes, and reads the file itself, as root.
+    # systemd takes the path in `EnvironmentFile` without quotes. It reads the file as root, before it starts the process.
     variables = f"EnvironmentFile=-{folder / VARIABLES_FILE}\n".replace("%", "%%")
     more = {ProcessKind.SERVER: _RELOAD, ProcessKind.CONSUMER: variables}
     text = _UNIT.format(
@@ -110,7 +110,7 @@ def cluster_unit(process: ClusterProcess, cluster: Path, account: str, servers: 
         more=more.get(process.kind, ""),
         account=account,
         cluster=quoted(str(cluster)),
-        # The server and the consumers keep their state there.
+        # The server and the consumers keep their state in their folders.
         bind="BindReadOnlyPaths" if process.kind is ProcessKind.SERVICE else "BindPaths",
         folder=quoted(str(folder)),
     )

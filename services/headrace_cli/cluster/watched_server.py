@@ -1,8 +1,8 @@
 """`python -m headrace_cli.cluster.watched_server nats-server -c FILE`: the NATS server of a systemd unit, with a watcher beside it.
 
-The NATS server sends systemd no messages. So this process becomes the server, and a child watches it: it connects as a client
-does, and reports a sign of life when the server greets it. A server that is stopped or hangs accepts connections, but greets
-nobody. The process of the unit is the server itself, so that signals and logs are as without a watcher.
+The NATS server sends systemd no messages. So this process becomes the server, and a child process watches the server: the child connects as
+a client does, and reports a sign of life to systemd when the server greets it. A server that is stopped or hangs accepts connections, but
+greets nobody. The process of the unit is the server itself, so that signals and logs are as without a watcher.
 """
 
 from __future__ import annotations
@@ -65,9 +65,10 @@ def client_address(configuration: str) -> ClientAddress | None:
 
 
 def watch(address: ClientAddress | None, notifier: Notifier, server: int) -> None:
-    """Give signs of life of the server `server`, the parent of this process, until it has ended.
+    """Tell systemd that the server is alive, until the server has ended.
 
-    Without an address, only the end of the server is noticed.
+    `server` is the process id of the server, which is the parent of this process. Without an address, only the end of the server is
+    noticed.
     """
     while os.getppid() == server:
         is_greeted = address is None or greets(address, min(_GREETING_S, notifier.period_s))

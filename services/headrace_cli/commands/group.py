@@ -90,7 +90,7 @@ def create(name: str, /, *users: str, common: Common | None = None) -> int:
 def add(name: str, /, *users: str, common: Common | None = None) -> int:
     """Add people to a group. People who are in it already stay in it.
 
-    The first group that a person was added to is the person's primary group, if the host of admission names no other.
+    The first group that a person was added to is the person's primary group, unless the host on which admission runs names another.
 
     Examples of use:
 

@@ -30,7 +30,7 @@ from headrace_cli.show.times import parse_timestamp_ms, timestamp
 
 app = App(name="node", help="List nodes, let hosts join, drain nodes, and remove them.")
 
-#: Number of slots that a node may offer if its token names other amounts but no slots. An agent never offers more slots.
+#: Number of slots that a node may offer if its token names other amounts but no slots. No agent offers more slots than this.
 _MOST_SLOTS: Final = "1000"
 _NOT_ENCRYPTED: Final = "the connection of this host will not be encrypted, and the host cannot verify the server"
 
@@ -195,15 +195,15 @@ def drain(
     nodes
         The nodes.
     reason
-        Why, for everybody who sees the node.
+        The reason, shown to everybody who sees the node.
     at
-        When it begins: a time such as 18:00 or 2026-12-01T18:00, or a duration from now, such as 2h. At once unless given.
+        When the drain begins: a time such as 18:00 or 2026-12-01T18:00, or a duration from now, such as 2h. At once unless given.
     until
-        When jobs may start again: a time, or a duration from the begin on, such as 2h. Unless given, the node stays drained until it is
-        undrained.
+        When jobs may start again: a time, or a duration after the drain begins, such as 2h. Unless given, the node stays drained until
+        it is undrained.
     abort_after
-        How long after the begin jobs that still run are interrupted and requeued, such as 10m; 0: at once. Unless given, they run to
-        their end.
+        How long after the drain begins the jobs that still run are interrupted and requeued, such as 10m; 0: at once. Unless given,
+        they run to their end.
     """
     if not nodes:
         raise BadInput.because("node drain", "no node is named. Name at least one, such as host-17")
@@ -242,7 +242,7 @@ def shut_out(node: str, /, *, common: Common | None = None) -> int:
     """Cut off at once a host that may be compromised. For administrators.
 
     For a node that joined with a token. Its key is revoked: its connection ends, and the host can join again only with a new token.
-    Its jobs keep running until its lease ends, and are then retried elsewhere. `headrace node remove` retries them elsewhere at once.
+    The node's jobs keep running until its lease ends, and are then retried elsewhere. `headrace node remove` retries them at once.
 
     Examples of use:
 
@@ -263,7 +263,7 @@ def remove(node: str, /, *, common: Common | None = None) -> int:
     The node must have been silent for a minute, or be drained with no jobs on it.
 
     The jobs of a silent node count as lost and are retried elsewhere at once. Make sure that its host is off: on a host that is only
-    cut off, the jobs keep running until its lease ends.
+    cut off, the jobs keep running until the node's lease ends.
 
     If the node joined with a token, its key is revoked: its connection ends, and the host can join again only with a new token.
     Any other node enrols itself again if its agent runs.

@@ -62,7 +62,7 @@ def node_table(nodes: Sequence[NodeView]) -> Table:
 
 
 def drain_words(drain: Drain, *, with_name: bool = False) -> str:
-    """Return when a drain begins and ends, when jobs are aborted, and why; `with_name`, also who ordered it and when."""
+    """Return the begin, end and reason of a drain, and when it aborts jobs; with `with_name`, also who ordered the drain and when."""
     words = [f"from {timestamp(drain.from_ms / 1000)}"] if drain.from_ms else []
     words += [f"until {timestamp(drain.until_ms / 1000)}"] if drain.until_ms else []
     if drain.aborts_at_ms is not None:

@@ -1,12 +1,13 @@
-"""The command `headrace web`: the HTTP API and the page for the browser, on this machine."""
+"""The command `headrace web`: the HTTP API and the console, on this machine or for everybody in a cluster."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
 from headrace.errors import BadInput
 from headrace.installation.extras import require
@@ -16,16 +17,19 @@ from headrace_cli.session import InTree, Switch
 from headrace_cli.show.screen import Screen
 from headrace_cli.up.configuration import DEFAULT_WEB_PORT
 
+if TYPE_CHECKING:
+    from headrace_web.server import Listening
+
 _HIGHEST_PORT = 65_535
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class SharedOptions:
-    """Options of a service for everybody who has a token."""
+    """Options of a service for everybody in a cluster."""
 
     listen: str = ""
-    """Serve everybody who has a token at this address and port, such as 0.0.0.0:8040, with TLS."""
+    """Serve everybody in the cluster at this address and port, such as 0.0.0.0:8040, with TLS."""
     certificate: Path | None = None
     """File with the certificate of that address, in PEM."""
     key: Path | None = None
@@ -38,6 +42,11 @@ class SharedOptions:
         return str(self.certificate or ""), str(self.key or "")
 
 
+app = App(name="web")
+app.command("headrace_cli.commands.web_login:login", name="login")
+
+
+@app.default
 def web(
     *,
     port: Whole = DEFAULT_WEB_PORT,
@@ -51,8 +60,8 @@ def web(
     each use a new address is printed. A program sends the header in the printed file, which only you can read:
     `curl -H @FILE http://127.0.0.1:8040/api/v1/operations`.
 
-    With `--listen` it serves the HTTP API to everybody who has a token of `headrace token create`, with TLS. It then uses only the address
-    of the cluster and needs no login: each request acts under the credential in its token.
+    With `--listen` it serves everybody in the cluster, with TLS: programs by tokens of `headrace token create`, and browsers by
+    `headrace web login`. It then uses only the address of the cluster and needs no login: each request acts under the rights of its person.
 
     Examples of use:
 
@@ -72,20 +81,34 @@ def web(
     if not 0 <= port <= _HIGHEST_PORT:
         raise BadInput("--port", port, f"a port from 0 to {_HIGHEST_PORT}")
     require("web", "headrace web")
-    from headrace_web.server import Listening, Options, serve
+    from headrace_web.server import Options, serve
 
     common, shared = common or InTree(), shared or SharedOptions()
     screen = Screen(json=common.json)
     state = None if common.state is None else str(common.state)
-    is_first = True
+    options = Options(port, read_only, state, common.tree, None, shared.listen, *shared.files())
+    anyio.run(serve, options, _Announcement(screen, is_shared=bool(shared.listen)).tell)
+    return Exit.DONE
 
-    def tell(listening: Listening) -> None:
-        nonlocal is_first
+
+class _Announcement:
+    """Prints at which address the service listens, and each new ticket."""
+
+    def __init__(self, screen: Screen, *, is_shared: bool) -> None:
+        self._screen = screen
+        self._is_shared = is_shared
+        self._is_first = True
+
+    def tell(self, listening: Listening) -> None:
+        """Print the addresses."""
+        screen, is_first, self._is_first = self._screen, self._is_first, False
         if screen.json:
             screen.print_line(listening)
-        elif shared.listen:
+        elif self._is_shared:
             screen.print_raw(f"API    {listening.api}")
-            screen.say("for everybody who has a token of `headrace token create`; Ctrl-C ends it")
+            screen.say(
+                "programs need a token of `headrace token create`, browsers `headrace web login`; Ctrl-C ends it"
+            )
         else:
             screen.print_raw(f"open   {listening.url}" if is_first else f"again  {listening.url}")
             if is_first:
@@ -93,8 +116,3 @@ def web(
                 screen.say(
                     f"as {listening.user}, tree {listening.tree}; each address admits one browser; press Ctrl-C to stop"
                 )
-        is_first = False
-
-    options = Options(port, read_only, state, common.tree, None, shared.listen, *shared.files())
-    anyio.run(serve, options, tell)
-    return Exit.DONE

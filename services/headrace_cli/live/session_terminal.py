@@ -134,7 +134,7 @@ async def _read(fd: int) -> bytes:
 
 
 def _writer(fd: int, *, is_terminal: bool) -> Callable[[bytes], Awaitable[None]]:
-    """Return a function that writes output. Escape sequences reach this terminal only if the person asked for a terminal."""
+    """Return a function that writes output. If `fd` is a terminal, escape sequences reach it only in a session with its own terminal."""
     is_shown = os.isatty(fd) and not is_terminal
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 

@@ -25,6 +25,8 @@ from headrace_cli.show.rights import reasons
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.tables import facts_table, table
 
+_SOURCES = {GroupSource.HEADRACE: "", GroupSource.HOST: " (of the host)", GroupSource.LOGIN: " (of the credential)"}
+
 
 def login(
     url: str,
@@ -132,9 +134,7 @@ def whoami(*, common: Common | None = None) -> int:
         place = find_place(state=(common or Common()).state)
         rights = await client.persons.rights()
         told = {"user": rights.user, "place": place.where, "url": place.url, "administrator": rights.administrator}
-        groups = [
-            f"{each.name} (of the host)" if each.source is GroupSource.HOST else each.name for each in rights.groups
-        ]
+        groups = [f"{each.name}{_SOURCES[each.source]}" for each in rights.groups]
         if screen.json:
             screen.print_line({**told, "groups": rights.groups, "pools": rights.pools, "left_out": rights.left_out})
             return

@@ -6,6 +6,7 @@ from cyclopts import App
 
 from headrace.client import Client
 from headrace.client.tokens import token_lifetime_ms
+from headrace.wire.refusals import renamed_inputs
 from headrace_cli.session import Common, Switch, Watching, talk
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.tables import table
@@ -45,7 +46,8 @@ def create(*, name: str = "", read_only: Switch = False, expires: str = "30d", c
     lifetime_ms = token_lifetime_ms(expires, place="--expires")
 
     async def work(client: Client, screen: Screen) -> None:
-        made = await client.tokens.create(name=name, read_only=read_only, lifetime_ms=lifetime_ms)
+        with renamed_inputs(lambda place: "--name" if place == "name" else place):
+            made = await client.tokens.create(name=name, read_only=read_only, lifetime_ms=lifetime_ms)
         if screen.json:
             screen.print_line({"text": made.text, "token": made.token})
             return

@@ -10,8 +10,9 @@ from cyclopts import App
 
 from headrace.client.places.endpoint import AUTHORITY_FILE, CREDENTIAL_FILE
 from headrace.errors import BadInput, said_of
-from headrace.ids import user_name
+from headrace.ids import GroupName, group_name, user_name
 from headrace.suggestions import hint
+from headrace.wire.groups import MOST_GROUPS_OF_A_LOGIN
 from headrace_cli.cluster.command import say_administrators
 from headrace_cli.cluster.folder import ClusterFolder, ClusterOptions
 from headrace_cli.cluster.push import tell_server
@@ -22,14 +23,17 @@ app = App(name="user", help="Admit people to a cluster, and remove them.")
 
 
 @app.command
-def add(name: str, /, *, cluster: Path) -> int:
+def add(name: str, /, *, cluster: Path, groups: str | None = None) -> int:
     """Make a credential for a person, which is valid only under the name of that person.
 
-    Give the person the folder that the command prints, in a way that nobody else can read it.
+    Give the person the folder that the command prints, in a way that nobody else can read it. With other groups than before, the person
+    gets a new credential, and the former credential is revoked.
 
     Examples of use:
 
         headrace user add ada --cluster cluster
+
+        headrace user add ada --groups students,ml --cluster cluster
 
     Parameters
     ----------
@@ -37,11 +41,24 @@ def add(name: str, /, *, cluster: Path) -> int:
         The person's name, as operations and rights on pools show it.
     cluster
         Folder of `headrace cluster init`.
+    groups
+        Groups in which the person is while connected with this credential, separated by commas; '' for none. Default: as before.
     """
     folder, options = _cluster(cluster)
     person = folder.person(user_name(name))
+    had_groups, is_new = folder.groups_of(user_name(name)), not person.is_dir()
+    wanted = had_groups if groups is None else read_groups(groups)
+    if groups is not None:
+        folder.set_groups(user_name(name), wanted)
     folder.write(options, people=[user_name(name)])
     screen = Screen()
+    if wanted != had_groups and not is_new:
+        anyio.run(tell_server, cluster.absolute())
+        screen.say("the former credential is revoked: give the person the new one")
+    if wanted and not had_groups:
+        screen.say(
+            "restart admission if it ran before the first person had groups: then it counts groups of credentials"
+        )
     ca_file = f" --ca-file {AUTHORITY_FILE}" if (person / AUTHORITY_FILE).exists() else ""
     screen.print_raw(str(person))
     screen.say(
@@ -52,6 +69,19 @@ def add(name: str, /, *, cluster: Path) -> int:
     if options.everybody_administers:
         say_administrators(screen, options, cluster)
     return Exit.DONE
+
+
+def read_groups(text: str) -> tuple[GroupName, ...]:
+    """Return the groups of `--groups`. Raises `BadInput`."""
+    names = [name for each in text.split(",") if (name := each.strip())]
+    if len(names) > MOST_GROUPS_OF_A_LOGIN:
+        raise BadInput.because(
+            "--groups", f"there are {len(names)} groups; a credential names at most {MOST_GROUPS_OF_A_LOGIN}"
+        )
+    try:
+        return tuple(dict.fromkeys(map(group_name, names)))
+    except BadInput as error:
+        raise error.at("--groups") from None
 
 
 @app.command

@@ -64,9 +64,13 @@ def harmless_json(data: bytes) -> str:
     return data.decode() if data.isascii() and b"\x7f" not in data else data.decode().translate(_JSON_ESCAPES)
 
 
+#: Characters with which a cell begins that a spreadsheet takes for a formula.
+_FORMULA_STARTS: Final = tuple("=+-@\t\r\n")
+
+
 def harmless_cell(text: str) -> str:
     """Return a text as a cell of CSV. A text that a spreadsheet would take for a formula gets an apostrophe before it."""
-    return f"'{text}" if text[:1] in tuple("=+-@\t\r\n") and text else text
+    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
 
 
 class Screen:
@@ -81,12 +85,17 @@ class Screen:
 
     def show(self, answer: msgspec.Struct | Mapping[str, object], table: Table | Text) -> None:
         """Print the answer: as JSON if JSON was asked for, else as the table. In JSON every list is a named field."""
-        if self.json and self.one_line:
-            self.print_line(answer)
-        elif self.json:
-            sys.stdout.write(harmless_json(indented_json(answer)) + "\n")
+        if self.json:
+            self.show_json(answer)
         else:
             self.print(table)
+
+    def show_json(self, answer: msgspec.Struct | Mapping[str, object]) -> None:
+        """Print the answer as JSON."""
+        if self.one_line:
+            self.print_line(answer)
+        else:
+            sys.stdout.write(harmless_json(indented_json(answer)) + "\n")
 
     def widen(self) -> None:
         """From now on, do not fit answers to the width of the terminal."""

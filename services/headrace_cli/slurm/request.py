@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from headrace.client.run_options import keyword_of
 from headrace.errors import BadInput
 from headrace.ids import PoolName, pool_or_path
 from headrace.job_indexes import JobIndexes, parse_indexes
@@ -26,6 +27,23 @@ _COUNT: Final = re.compile(r"[1-9][0-9]{0,8}\Z")
 _GRES: Final = re.compile(r"(?:gres[:/])?gpu(?::([A-Za-z][\w.-]*))?(?:[:=]([0-9]{1,4}))?\Z")
 _GPUS: Final = re.compile(r"(?:([A-Za-z][\w.-]*):)?([0-9]{1,4})\Z")
 _ENDS: Final = {"afterok": UpstreamEnd.OK, "afterany": UpstreamEnd.ANY, "afternotok": UpstreamEnd.FAILED}
+#: The option of Slurm's commands for each keyword of a start, for the messages of admission.
+_OPTIONS: Final = {
+    "after": "--dependency",
+    "after_each": "--dependency",
+    "cpu": "--cpus-per-task",
+    "environment": "--export",
+    "gpu": "--gpus",
+    "indexes": "--array",
+    "jobs": "--array",
+    "max_running": "--array",
+    "memory": "--mem",
+    "node_filter": "--constraint",
+    "pool": "--partition",
+    "time_limit": "--time",
+    "title": "--job-name",
+    "working_directory": "--chdir",
+}
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 #: Variables that belong to one job. All steps of the job have them. If a job submits another job, the other job must not inherit them.
 OF_ONE_JOB: Final = re.compile(
@@ -61,6 +79,11 @@ class Size(NamedTuple):
     @property
     def cpus(self) -> int:
         return self.tasks * self.cpus_per_task
+
+
+def option_of(place: str) -> str:
+    """Return Slurm's option for a place in a start request; other places unchanged."""
+    return _OPTIONS.get(keyword_of(place), place)
 
 
 def size_of(given: Given) -> Size:

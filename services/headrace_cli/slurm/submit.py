@@ -22,7 +22,7 @@ from headrace.ids import TreeName
 from headrace.runtime.clock import SystemClock
 from headrace.wire.logs import LogStream
 from headrace.wire.operations import OperationSpec, OperationState, OperationView
-from headrace.wire.refusals import Exists
+from headrace.wire.refusals import Exists, renamed_inputs
 from headrace_cli.commands.operations.dry_run import warn_of_what_never_runs
 from headrace_cli.show.screen import Screen
 from headrace_cli.slurm.batch_script import (
@@ -35,7 +35,7 @@ from headrace_cli.slurm.batch_script import (
 from headrace_cli.slurm.command_line import Given, NoCounterpart
 from headrace_cli.slurm.numbers import number_at, operation_of
 from headrace_cli.slurm.pools_file import PoolsFile, choose, parse_pools_file
-from headrace_cli.slurm.request import Submission, Submitter, submission
+from headrace_cli.slurm.request import Submission, Submitter, option_of, submission
 
 if TYPE_CHECKING:
     from headrace.archives import Packed
@@ -72,7 +72,8 @@ async def sbatch(client: Client, given: Given) -> int:
     _remark("sbatch", given, chosen.remarks)
     packed = _pack(script)
     if given.has("test-only"):
-        plan = await client.starts.plan(await _spec(client, job, 1))
+        with renamed_inputs(option_of):
+            plan = await client.starts.plan(await _spec(client, job, 1))
         say("sbatch", f"the job would run in pool {plan.places[0].pool}")
         return 0
     await client.files.send(packed)
@@ -165,7 +166,8 @@ async def _start(client: Client, job: Submission, packed: Packed | None) -> tupl
         if packed is not None:
             spec = msgspec.structs.replace(spec, files=packed.archive)
         try:
-            return number, await client.start(spec, operation=operation_of(number))
+            with renamed_inputs(option_of):
+                return number, await client.start(spec, operation=operation_of(number))
         except Refused as refused:
             is_taken = isinstance(refused.refusal, Exists) and refused.refusal.what == "operation"
             if left == 1 or not is_taken:

@@ -51,8 +51,8 @@ def parse_node(text: str) -> NodeOption:
             continue
         if not equals or resource not in RESOURCE_NAMES:
             known = ", ".join(RESOURCE_NAMES)
-            others = f"tag=TAG, tree=NAME, or containers={'|'.join(_CONTAINERS)}"
-            raise BadInput("--node", item, f"resource=amount with a resource of {known}, {others}")
+            others = f"tag=TAG, tree=NAME, containers={'|'.join(_CONTAINERS)}"
+            raise BadInput("--node", item, f"{others}, or RESOURCE=AMOUNT, where RESOURCE is {known}")
         if resource in amounts:
             raise BadInput.because("--node", f"{resource} is given twice for one node")
         parse_amount(resource, figure, place=f"--node {name}: {resource}")

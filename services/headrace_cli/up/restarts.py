@@ -27,7 +27,7 @@ AGENTS_TIME_S = 12.0
 GROUP_TIME_S = 1.0
 #: Longest pause in seconds between two restarts of a bus that stops recording again right after a restart.
 LONGEST_RENEWAL_PAUSE_S = 60.0
-#: Seconds that a bus gets to end before its restart. Then it is killed, because its disk may delay the end.
+#: Seconds in which a bus must end before its restart. A bus whose disk does not answer cannot end in this time, and is killed.
 RENEWAL_TIME_S = 5.0
 #: Exit status of a service that cannot use its settings. It is not started again, since it would end in the same way.
 BAD_SETTINGS = 2

@@ -102,7 +102,11 @@ def _new_style(text: str, place: str) -> Amounts:
         figures = {name: _number(figure[:-1].strip(), text, place) for name, figure in given.items()}
         return Amounts(figures, is_percentage=True)
     if not all(re.fullmatch(r"[0-9]+", figure) for figure in given.values()):
-        raise BadInput(place, text, "whole numbers without units, or percents of each: memory-mb=1024, vcores=1")
+        raise BadInput(
+            place,
+            text,
+            "either whole numbers without units, such as memory-mb=1024, vcores=1, or percentages, such as memory-mb=50%, vcores=50%",
+        )
     return Amounts({name: _figure(figure, text, place, name) for name, figure in given.items()})
 
 

@@ -5,6 +5,7 @@ In a checkout, `python -m tests.support.reduction FILE` reduces such a tree to a
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Final
@@ -22,6 +23,9 @@ def keep_broken_tree(tree: TreeInput, fault: Exception, folder: Path, at_ms: int
     from headrace_fair_share.plan.writing import written  # imported here: YAML would take a twentieth of every start
 
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.lstat().st_uid not in (0, os.geteuid()):
+        # In a folder such as /tmp another account can make the folder first, or a link to some other folder.
+        raise PermissionError(errno.EPERM, "another account made it", str(folder))
     path = folder / f"broken-{at_ms}.yaml"
     words = " ".join(f"{type(fault).__name__}: {fault}".split())
     exact = path.with_suffix(".json")

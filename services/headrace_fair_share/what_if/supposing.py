@@ -105,7 +105,8 @@ def _with_nodes(cut: UpdateFacts, nodes: SupposedNodes) -> UpdateFacts | Refusal
             tagged = f" with the tags {', '.join(nodes.tags)}" if nodes.tags else ""
             return BadRequest.because(
                 "nodes",
-                f"{nodes.count} nodes of {_words(nodes.resources)} each are more than the nodes{tagged} have together, {_words(there)}",
+                f"{-nodes.count} nodes of {_words(nodes.resources)} each cannot be removed: "
+                f"all nodes{tagged} together have {_words(there)}",
             )
         if max(left.as_tuple()) > LARGEST_SUM:
             # The amounts would be too large: arrays of an update hold 64-bit integers.

@@ -186,7 +186,7 @@ class YarnState(msgspec.Struct, frozen=True):
 
     @staticmethod
     def saved(ages: Iterable[Age], now_ms: int) -> YarnState:
-        """Return the state from saved ages: times only, because the next update computes the shortages."""
+        """Return the state that saved ages describe. It has only the times; the next update computes the shortages."""
         listed = list(ages)
         return YarnState(
             {age.key: now_ms - age.had_share_ms for age in listed if age.had_share_ms is not None},

@@ -15,12 +15,14 @@ from typing import Any, Final
 
 import msgspec
 
+from headrace.wire.plain_values import plain
+
 #: Path in front of all paths of the table.
 PREFIX: Final = "/api/v1"
 _IN_PATH: Final = re.compile(r"{(\w+)}")
 
 
-class Event(msgspec.Struct, frozen=True):
+class Event(msgspec.Struct, frozen=True, dict=True):
     """One server-sent event of a stream."""
 
     #: Kind of the event, such as `line`.
@@ -28,6 +30,13 @@ class Event(msgspec.Struct, frozen=True):
     data: object
     #: Id from which a reader can resume after this event; empty: the stream cannot be resumed.
     id: str = ""
+
+    @cached_property
+    def written(self) -> bytes:
+        """The event as it is sent. An event that many readers get is written once."""
+        name, kind = f"id: {self.id}\n" if self.id else "", f"event: {self.event}\n" if self.event else ""
+        # JSON has no line ends outside of texts, and escapes them there.
+        return b"".join(((name + kind).encode(), b"data: ", msgspec.json.encode(plain(self.data)), b"\n\n"))
 
 
 class Endpoint:

@@ -6,11 +6,27 @@ from typing import Annotated, Final
 
 import msgspec
 
-from headrace.wire.nodes import ChangedNode, NodeChange, NodeView
+from headrace.wire.nodes import ChangedNode, ListNodes, NodeChange, NodeView
 from headrace.wire.services import ServiceView
 from headrace_web.api.context import Context
 from headrace_web.api.endpoint import Endpoint
-from headrace_web.api.pools import NoFields, PageOfTree
+from headrace_web.api.pages import Limit, page_of
+
+
+class ListedNodes(msgspec.Struct, frozen=True):
+    """Which nodes to list."""
+
+    #: Tree of the nodes; empty: the tree that this service was started for.
+    tree: str = ""
+    #: Only nodes whose name begins with this text.
+    name_prefix: Annotated[str, msgspec.Meta(max_length=63)] = ""
+    #: Only nodes in this state, such as `online`, `suspect`, `offline` or `drained`.
+    state: Annotated[str, msgspec.Meta(max_length=63)] = ""
+    #: Only nodes that have this tag.
+    tag: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    limit: Limit = 1000
+    #: `next` of the page before; empty for the first page.
+    cursor: Annotated[str, msgspec.Meta(max_length=63)] = ""
 
 
 class NodePage(msgspec.Struct, frozen=True):
@@ -20,7 +36,7 @@ class NodePage(msgspec.Struct, frozen=True):
     #: Number of heard and of enrolled nodes while the allocator is recovering, such as `3/5`; else empty.
     recovering: str
     #: `cursor` of the next page; null on the last page.
-    next: int | None
+    next: str | None
 
 
 class OneNode(msgspec.Struct, frozen=True):
@@ -51,20 +67,37 @@ class DrainRequest(msgspec.Struct, frozen=True):
     abort_after_ms: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
 
-class ProcessList(msgspec.Struct, frozen=True):
-    """Processes of services."""
+class ListedProcesses(msgspec.Struct, frozen=True):
+    """Which processes to list."""
+
+    #: Only processes of this service, such as `allocator`.
+    service: str = ""
+    limit: Limit = 1000
+    #: `next` of the page before; empty for the first page.
+    cursor: str = ""
+
+
+class ProcessPage(msgspec.Struct, frozen=True):
+    """A page of processes of services, by role."""
 
     services: list[ServiceView]
     #: Processes whose answer could not be read, each with the reason.
     unread: list[str]
+    #: `cursor` of the next page; null on the last page.
+    next: str | None
 
 
-async def list_nodes(context: Context, request: PageOfTree) -> NodePage:
-    """List the nodes of a tree."""
-    tree = await context.tree(request.tree)
-    page = await context.client.hosts.page(tree, first=request.cursor)
-    nodes, cursor = request.cut(page.nodes, has_more=page.more)
-    return NodePage(nodes, page.recovering, cursor)
+async def list_nodes(context: Context, request: ListedNodes) -> NodePage:
+    """List the nodes of a tree, by name."""
+    wanted = ListNodes(
+        limit=request.limit,
+        after=request.cursor,
+        name_prefix=request.name_prefix,
+        state=request.state,
+        tag=request.tag,
+    )
+    page = await context.client.hosts.page(await context.tree(request.tree), wanted)
+    return NodePage(page.nodes, page.recovering, page.nodes[-1].node if page.more and page.nodes else None)
 
 
 async def get_node(context: Context, request: OneNode) -> NodeView:
@@ -99,10 +132,17 @@ async def remove_node(context: Context, request: NodeOnly) -> ChangedNode:
     return await context.client.change_node(request.node, NodeChange.REMOVE)
 
 
-async def list_services(context: Context, request: NoFields) -> ProcessList:
-    """List the processes of Headrace itself: leaders and standbys."""
+async def list_services(context: Context, request: ListedProcesses) -> ProcessPage:
+    """List the processes of Headrace itself, by role: leaders and standbys."""
     found = await context.client.processes.list()
-    return ProcessList([*found], [each.text() for each in context.client.processes.unread])
+    wanted = (each for each in found if request.service in ("", each.service))
+    processes, cursor = page_of(wanted, _key_of_process, limit=request.limit, cursor=request.cursor)
+    return ProcessPage(processes, [each.text() for each in context.client.processes.unread], cursor)
+
+
+def _key_of_process(view: ServiceView) -> str:
+    """Return the key by which processes are sorted: by role, and within a role the leader first."""
+    return f"{view.role} {'standby' if not view.leads else 'leader'} {view.instance} {view.pid}"
 
 
 ENDPOINTS: Final = (

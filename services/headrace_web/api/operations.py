@@ -31,6 +31,7 @@ from headrace.wire.refusals import Refused
 from headrace.wire.start_plans import StartPlanned
 from headrace_web.api.context import Context
 from headrace_web.api.endpoint import Endpoint, Event
+from headrace_web.api.pages import cursor_of, read_cursor
 from headrace_web.api.start_request import StartRequest, TaskRequest, options_of
 
 #: Largest number of operations, or of jobs, on a page.
@@ -59,6 +60,8 @@ class ListedOperations(msgspec.Struct, frozen=True):
     live: bool = False
     #: Only operations that have a job on this node now.
     node: str = ""
+    #: `started`: the newest first. `oldest`: the oldest first. `unused_cpu` or `unused_memory`: first the operation that left most unused;
+    #: operations without a measured run are left out.
     order: OperationOrder = OperationOrder.STARTED
     #: Largest number of operations on the page.
     limit: Limit = 100
@@ -174,8 +177,9 @@ class EventRequest(msgspec.Struct, frozen=True):
 
 
 async def list_operations(context: Context, request: ListedOperations) -> OperationPage:
-    """List operations, the newest first."""
+    """List operations, the newest first unless `order` says otherwise."""
     client = context.client
+    after_started_at_ms, after = read_cursor(request.cursor)
     pool = await client.pools.at(request.pool) if request.pool else ""
     views = await client.list(
         pool=pool,
@@ -185,10 +189,12 @@ async def list_operations(context: Context, request: ListedOperations) -> Operat
         node=request.node,
         order=request.order,
         limit=request.limit + 1,
-        after=request.cursor,
+        after=after,
+        after_started_at_ms=after_started_at_ms,
     )
     page = views[: request.limit]
-    return OperationPage(page, page[-1].operation if len(views) > request.limit else None)
+    last = page[-1] if len(views) > request.limit else None
+    return OperationPage(page, cursor_of(last.started_at_ms, last.operation) if last is not None else None)
 
 
 async def start_operation(context: Context, request: StartRequest) -> StartAnswer:

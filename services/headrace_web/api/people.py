@@ -8,12 +8,13 @@ from typing import Annotated, Final
 import msgspec
 
 from headrace.client.consumption import Consumed
-from headrace.consumption_sums import By
-from headrace.wire.groups import Group, GroupList
+from headrace.consumption_sums import By, Line
+from headrace.wire.groups import Group, GroupSize
 from headrace.wire.rights import Rights
 from headrace_web.api.context import Context
 from headrace_web.api.endpoint import Endpoint
-from headrace_web.api.pools import NoFields
+from headrace_web.api.pages import page_of
+from headrace_web.api.pools import ListedNames
 
 Members = Annotated[list[str], msgspec.Meta(max_length=1000)]
 
@@ -25,6 +26,14 @@ class RightsRequest(msgspec.Struct, frozen=True):
     pool: str = ""
     #: Tree of the pool; empty: the tree that this service was started for.
     tree: str = ""
+
+
+class GroupPage(msgspec.Struct, frozen=True):
+    """A page of groups, by name."""
+
+    groups: list[GroupSize]
+    #: `cursor` of the next page; null on the last page.
+    next: str | None
 
 
 class OneGroup(msgspec.Struct, frozen=True):
@@ -55,6 +64,16 @@ class UsageRequest(msgspec.Struct, frozen=True):
     user: str = ""
     #: Only this operation.
     operation: str = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 10_000
+    #: `next` of the page before; empty for the first page.
+    cursor: str = ""
+
+
+class UsagePage(Consumed, frozen=True):
+    """A page of the lines of a period, by day, user, pool and operation."""
+
+    #: `cursor` of the next page; null on the last page.
+    next: str | None = None
 
 
 async def get_rights(context: Context, request: RightsRequest) -> Rights:
@@ -66,9 +85,10 @@ async def get_rights(context: Context, request: RightsRequest) -> Rights:
     return await context.client.persons.rights_on(pool, tree)
 
 
-async def list_groups(context: Context, request: NoFields) -> GroupList:
-    """List all groups of people."""
-    return await context.client.groups.list()
+async def list_groups(context: Context, request: ListedNames) -> GroupPage:
+    """List the groups of people by name."""
+    groups = (each for each in (await context.client.groups.list()).groups if each.name.startswith(request.name_prefix))
+    return GroupPage(*page_of(groups, lambda each: each.name, limit=request.limit, cursor=request.cursor))
 
 
 async def get_group(context: Context, request: OneGroup) -> Group:
@@ -96,9 +116,9 @@ async def remove_members(context: Context, request: GroupMembers) -> Group:
     return await context.client.groups.remove(request.group, request.members)
 
 
-async def get_usage(context: Context, request: UsageRequest) -> Consumed:
-    """Add up what finished runs were allotted, used and lost."""
-    return await context.client.consumption.summed(
+async def get_usage(context: Context, request: UsageRequest) -> UsagePage:
+    """Add up what finished runs were allotted, used and lost. Each page is added up anew."""
+    found = await context.client.consumption.summed(
         request.by,
         since=request.since,
         until=request.until,
@@ -106,6 +126,13 @@ async def get_usage(context: Context, request: UsageRequest) -> Consumed:
         user=request.user,
         operation=request.operation,
     )
+    lines, cursor = page_of(found.lines, _key_of_line, limit=request.limit, cursor=request.cursor)
+    return UsagePage(**msgspec.structs.asdict(msgspec.structs.replace(found, lines=lines)), next=cursor)
+
+
+def _key_of_line(line: Line) -> str:
+    """Return the key by which lines are sorted: by day, user, pool and operation."""
+    return msgspec.json.encode((line.day, line.user, line.pool, line.operation)).decode()
 
 
 ENDPOINTS: Final = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -15,15 +15,15 @@ from headrace.wire.history import MOST_POINTS, PoolHistory, UnixMs
 from headrace.wire.lost_work import LostWorkTold
 from headrace.wire.pool_changes import Create, Move, PoolChange, PoolPlan, Remove, Set, SetOptions, Transfer
 from headrace.wire.pool_explanations import PoolExplained
-from headrace.wire.pools import PoolList, PoolView
+from headrace.wire.pools import MOST_POOLS_OF_PAGE, GetPools, PoolList, PoolView
 from headrace.wire.preemption import ObservedPreemptions
 from headrace.wire.snapshots import ShareFrame, ShareItem
-from headrace.wire.trees import MovePoolToTree, TreeList, TreeView
+from headrace.wire.trees import MovePoolToTree, TreeView
 from headrace.wire.what_if import SupposedNodes, WhatIfAnswer
 from headrace_web.api.context import Context
 from headrace_web.api.endpoint import Endpoint
+from headrace_web.api.pages import Limit, cursor_of, page_of, read_cursor
 
-T = TypeVar("T")
 #: Tree of a request; empty: the tree that this service was started for.
 Tree = str
 #: Attributes or options as a person writes them, such as `{"weight": 2}`. Null resets one to its default.
@@ -38,20 +38,20 @@ class OnePool(msgspec.Struct, frozen=True):
     tree: Tree = ""
 
 
-class PageOfTree(msgspec.Struct, frozen=True):
-    """Which pools or nodes of a tree to list."""
+class ListedPools(msgspec.Struct, frozen=True):
+    """Which pools to list."""
 
-    #: Tree of the pools or nodes; empty: the tree that this service was started for.
     tree: Tree = ""
-    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1000
-    #: `next` of the page before; 0 for the first page.
-    cursor: Annotated[int, msgspec.Meta(ge=0)] = 0
-
-    def cut(self, found: list[T], *, has_more: bool) -> tuple[list[T], int | None]:
-        """Return the rows of the page, and the cursor of the next page; None on the last page."""
-        rows = found[: self.limit]
-        goes_on = has_more or len(rows) < len(found)
-        return rows, self.cursor + len(rows) if goes_on and rows else None
+    #: Only child pools of this pool, by its name or its path; empty: all pools. `<Root>` has the pools of the highest level.
+    parent: str = ""
+    #: Only pools whose name begins with this text.
+    name_prefix: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    #: True: only pools that starve.
+    starving: bool = False
+    #: Largest number of pools on the page. A page of large pools has fewer.
+    limit: Limit = 1000
+    #: `next` of the page before; empty for the first page.
+    cursor: str = ""
 
 
 class PoolPage(msgspec.Struct, frozen=True):
@@ -61,7 +61,7 @@ class PoolPage(msgspec.Struct, frozen=True):
     #: Facts about the update of the shares.
     frame: ShareFrame
     #: `cursor` of the next page; null on the last page.
-    next: int | None
+    next: str | None
 
 
 class PoolAlone(msgspec.Struct, frozen=True):
@@ -184,8 +184,22 @@ class MovedPool(msgspec.Struct, frozen=True):
     dry_run: bool = False
 
 
-class NoFields(msgspec.Struct, frozen=True):
-    """A request without fields."""
+class ListedNames(msgspec.Struct, frozen=True):
+    """Which trees or groups to list."""
+
+    #: Only those whose name begins with this text.
+    name_prefix: str = ""
+    limit: Limit = 1000
+    #: `next` of the page before; empty for the first page.
+    cursor: str = ""
+
+
+class TreePage(msgspec.Struct, frozen=True):
+    """A page of trees, by name."""
+
+    trees: list[TreeView]
+    #: `cursor` of the next page; null on the last page.
+    next: str | None
 
 
 class OneTree(msgspec.Struct, frozen=True):
@@ -212,11 +226,21 @@ class RemovedTree(msgspec.Struct, frozen=True):
     dry_run: bool = False
 
 
-async def list_pools(context: Context, request: PageOfTree) -> PoolPage:
+async def list_pools(context: Context, request: ListedPools) -> PoolPage:
     """List pools with their figures and shares."""
-    page = await (await _pools(context, request.tree)).page(first=request.cursor)
-    pools, cursor = request.cut(page.pools, has_more=page.more)
-    return PoolPage(pools, page.frame, cursor)
+    pools, (first, after) = await _pools(context, request.tree), read_cursor(request.cursor)
+    page = await pools.page(
+        GetPools(
+            first=first,
+            after=after,
+            limit=min(request.limit, MOST_POOLS_OF_PAGE),
+            parent=await pools.at(request.parent) if request.parent else "",
+            name_prefix=request.name_prefix,
+            starving=request.starving,
+        )
+    )
+    goes_on = page.more and bool(page.pools)
+    return PoolPage(page.pools, page.frame, cursor_of(page.next_first, page.pools[-1].name) if goes_on else None)
 
 
 async def get_pool(context: Context, request: OnePool) -> PoolAlone:
@@ -292,9 +316,10 @@ async def move_pool_to_tree(context: Context, request: MovedPool) -> PoolPlan:
     )
 
 
-async def list_trees(context: Context, request: NoFields) -> TreeList:
-    """List all pool trees."""
-    return await context.client.trees.list()
+async def list_trees(context: Context, request: ListedNames) -> TreePage:
+    """List the pool trees by name."""
+    trees = (each for each in (await context.client.trees.list()).trees if each.tree.startswith(request.name_prefix))
+    return TreePage(*page_of(trees, lambda each: each.tree, limit=request.limit, cursor=request.cursor))
 
 
 async def get_tree(context: Context, request: OneTree) -> TreeView:

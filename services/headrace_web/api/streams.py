@@ -1,4 +1,7 @@
-"""Server-sent events: how events are written, and the response that sends them until the reader leaves."""
+"""Server-sent events: the response that sends them until the reader leaves.
+
+Events that a stream has at the same time are sent together, because a write costs far more than an event.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,18 @@ from contextlib import aclosing
 from typing import Final
 
 import anyio
-import msgspec
 from anyio.abc import TaskGroup
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from headrace.errors import HeadraceError
-from headrace.wire.plain_values import plain
 from headrace_web.api.endpoint import Event
 from headrace_web.api.problems import problem, problem_of
 
 #: Seconds of silence after which a comment is sent, so that proxies keep the connection open and a gone reader is noticed.
 _SILENCE_S: Final = 15.0
+#: Bytes from which on no further event is added to a write.
+_MOST_BYTES: Final = 64 * 1024
 #: Last event of a stream that is under way when the service stops.
 _STOPPING: Final = Event(
     "problem", problem(503, "stopping", "The service stops", "the web service stops; follow again later")
@@ -28,18 +30,40 @@ _STOPPING: Final = Event(
 _ENDED: Final = Event("problem", problem(401, "not_admitted", "Not admitted", "the token was revoked or has expired"))
 
 
-def written(event: Event) -> bytes:
-    """Return an event as it is sent."""
-    data = msgspec.json.encode(plain(event.data))
-    return b"".join(
-        (
-            f"id: {event.id}\n".encode() if event.id else b"",
-            f"event: {event.event}\n".encode() if event.event else b"",
-            b"data: ",
-            data,  # JSON has no line ends outside of texts, and escapes them there.
-            b"\n\n",
-        )
-    )
+class _Gathered:
+    """Written events that wait for the next write of a stream."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._bytes = 0
+        self._is_complete = False
+        self._arrived = anyio.Event()
+        self._taken = anyio.Event()
+
+    async def put(self, event: Event) -> None:
+        """Add an event. Wait before if many bytes have not been taken."""
+        while self._bytes >= _MOST_BYTES:
+            await self._taken.wait()
+        self._parts.append(event.written)
+        self._bytes += len(event.written)
+        self._arrived.set()
+
+    def complete(self) -> None:
+        """Note that no event follows."""
+        self._is_complete = True
+        self._arrived.set()
+
+    async def take(self) -> bytes:
+        """Wait for events, and return all that have come; empty if no event follows."""
+        if not self._parts and not self._is_complete:
+            self._arrived = anyio.Event()
+            await self._arrived.wait()
+        written = b"".join(self._parts)
+        self._parts.clear()
+        self._bytes = 0
+        self._taken.set()
+        self._taken = anyio.Event()
+        return written
 
 
 class EventStream(Response):
@@ -61,40 +85,38 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events until they end or the reader leaves."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        put, take = anyio.create_memory_object_stream[bytes](0)
+        gathered = _Gathered()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._watch, receive, tasks)
-            tasks.start_soon(self._produce, put, _ends_of(scope))
-            await self._pass_on(take, send)
+            tasks.start_soon(self._produce, gathered, _ends_of(scope))
+            await self._pass_on(gathered, send)
             tasks.cancel_scope.cancel()
 
-    async def _produce(self, put: MemoryObjectSendStream[bytes], ends: Sequence[tuple[anyio.Event, Event]]) -> None:
-        async with put, aclosing(self._events) as events:
+    async def _produce(self, gathered: _Gathered, ends: Sequence[tuple[anyio.Event, Event]]) -> None:
+        async with aclosing(self._events) as events:
             last = _ENDED
             async with anyio.create_task_group() as tasks:
                 for end, _ in ends:
                     tasks.start_soon(_cancel_at, end, tasks)
                 try:
                     async for event in events:
-                        await put.send(written(event))
+                        await gathered.put(event)
                     last = Event("end", {})
                 except HeadraceError as error:
                     last = Event("problem", problem_of(error))
                 tasks.cancel_scope.cancel()
             if last is _ENDED:
                 last = next(event for end, event in ends if end.is_set())
-            await put.send(written(last))
+            await gathered.put(last)
+            gathered.complete()
 
-    async def _pass_on(self, take: MemoryObjectReceiveStream[bytes], send: Send) -> None:
+    async def _pass_on(self, gathered: _Gathered, send: Send) -> None:
         body = b": begun\n\n"
         while body:
             await send({"type": "http.response.body", "body": body, "more_body": True})
             body = b": nothing new\n\n"
             with anyio.move_on_after(_SILENCE_S):
-                try:
-                    body = await take.receive()
-                except anyio.EndOfStream:
-                    body = b""
+                body = await gathered.take()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _watch(self, receive: Receive, tasks: TaskGroup) -> None:

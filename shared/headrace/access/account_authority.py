@@ -14,10 +14,11 @@ from typing import Final
 import msgspec
 
 from headrace.access import jwt
-from headrace.access.key_credential import KeyCredential
+from headrace.access.key_credential import PERSON_LOGIN, KeyCredential
 from headrace.access.nkeys import SigningKey
 from headrace.access.permissions import Party
 from headrace.errors import BadInput
+from headrace.ids import GroupName
 from headrace.wire import subjects
 
 #: Inbox prefix of the connection that sends the account's JWT.
@@ -51,6 +52,18 @@ class AccountAuthority(msgspec.Struct, frozen=True, kw_only=True):
         if not (may_make and jwt.is_signed_by(word, self.account) and claims.get("exp", now_s) >= now_s):
             return None
         return str(claims.get("sub"))
+
+    def groups_in(self, word: str, user: str) -> tuple[GroupName, ...]:
+        """Return the groups that a person's credential names; none if the JWT is not signed by this account for the person.
+
+        It does not ask whether the credential has expired or was revoked: the server knows. Raises `BadInput`.
+        """
+        claims = jwt.claims_of(word)
+        signers = (self.account, SigningKey.from_seed(self.account_seed).public)
+        is_of_person = claims.get("name") == f"{PERSON_LOGIN}{user}"
+        if not (is_of_person and any(jwt.is_signed_by(word, key) for key in signers)):
+            return ()
+        return jwt.groups_in(claims)
 
     def account_jwt(self, known: str, revoked: Mapping[str, int], now_s: int) -> str | None:
         """Return a signed JWT of the account that also revokes these keys, or None if the `known` JWT needs no change.

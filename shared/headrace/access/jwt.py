@@ -11,17 +11,22 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from headrace.access.nkeys import KeyKind, SigningKey, is_signed
 from headrace.access.permissions import Party, Permissions, permissions_of
 from headrace.errors import BadInput
+from headrace.ids import GroupName, group_name
 
 _HEADER: Final = {"typ": "JWT", "alg": "ed25519-nkey"}
 _VERSION: Final = 2
 _NO_LIMIT: Final = -1
 _LIMITS: Final = ("subs", "data", "payload", "imports", "exports", "conn", "leaf")
 _JETSTREAM_LIMITS: Final = ("mem_storage", "disk_storage", "streams", "consumer")
+
+#: Prefix of the tag of a user's JWT that names a group of the user.
+_GROUP_TAG: Final = "group:"
 
 JwtClaims = Mapping[str, Any]
 
@@ -62,9 +67,26 @@ def revoked_by(account: JwtClaims) -> Mapping[str, int]:
     return revoked
 
 
+def signers_of(account: JwtClaims) -> frozenset[str]:
+    """Return the public keys that may sign the JWTs of an account's users: its own key and its signing keys."""
+    return frozenset({str(account["sub"]), *map(str, account["nats"].get("signing_keys", ()))})
+
+
 def user_claims(public: str, name: str, party: Party) -> JwtClaims:
     """Return the claims of a party's credential with this public key, with the permissions from the table of subjects."""
-    return _user_claims(public, name, permissions_of(party))
+    claims = _user_claims(public, name, permissions_of(party))
+    tags = [f"{_GROUP_TAG}{group}" for group in party.groups]
+    return {**claims, "nats": {**claims["nats"], "tags": tags}} if tags else claims
+
+
+def groups_in(claims: JwtClaims) -> tuple[GroupName, ...]:
+    """Return the groups that the claims of a person's credential name. Tags that name no group are left out."""
+    found: dict[GroupName, None] = {}
+    for tag in claims.get("nats", {}).get("tags") or ():
+        with suppress(BadInput):
+            if tag.startswith(_GROUP_TAG):
+                found[group_name(tag.removeprefix(_GROUP_TAG))] = None
+    return tuple(found)
 
 
 def system_claims(public: str, name: str, publish: tuple[str, ...], inbox: str) -> JwtClaims:
@@ -87,7 +109,7 @@ def claims_of(jwt: str) -> JwtClaims:
     try:
         middle = jwt.split(".")[1]
         claims = json.loads(unbase64(middle))
-    except (IndexError, ValueError):
+    except (IndexError, ValueError, RecursionError):
         raise BadInput("JWT", jwt[:20] + "…", "three parts in base64, the second with claims in JSON") from None
     if not isinstance(claims, dict):
         raise BadInput("JWT", jwt[:20] + "…", "claims in JSON")
@@ -95,7 +117,7 @@ def claims_of(jwt: str) -> JwtClaims:
 
 
 def is_signed_by(jwt: str, account: str) -> bool:
-    """True if the key of this account signed the JWT. Raises `BadInput` if it is no JWT."""
+    """True if this key of an account signed the JWT. Raises `BadInput` if it is no JWT."""
     body, _, signature = jwt.rpartition(".")
     if claims_of(jwt).get("iss") != account:
         return False

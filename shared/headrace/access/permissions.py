@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from headrace.access.routes import ROUTES, STORES, PartyKind, Reach, Store, StoreKind
-from headrace.ids import TreeName
+from headrace.ids import GroupName, TreeName
 from headrace.wire import subjects
 
 
@@ -35,6 +35,8 @@ class Party(msgspec.Struct, frozen=True, kw_only=True):
     tree: TreeName | str = "*"
     #: What a person's credential allows.
     reach: Reach = Reach.WHOLE
+    #: Groups that a person's credential names. They give no permissions at the server.
+    groups: tuple[GroupName, ...] = ()
 
     @property
     def role(self) -> str:

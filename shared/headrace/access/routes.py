@@ -50,9 +50,9 @@ _NODE, _PERSON = PartyKind.NODE, PartyKind.PERSON
 class Reach(enum.IntEnum):
     """What a person's credential allows. Each reach includes the ones before it."""
 
-    #: Requests that change nothing: a token made with `--read-only`.
+    #: Requests that change nothing, and the end of the token itself: a token made with `--read-only`.
     READ = 0
-    #: All requests but those about tokens: any other token. With a stolen token nobody can make a token that lasts longer.
+    #: All requests but those about other tokens: any other token. With a stolen token nobody can make a token that lasts longer.
     CHANGE = 1
     #: All requests: the credential of the person.
     WHOLE = 2
@@ -121,7 +121,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *_of_person(
         _ADMISSION,
         *("op.plan_start", "op.get", "op.list", "op.jobs", "op.explain", "op.history", "op.log"),
-        *("pool.counts", "pool.lost_work", "consumption", "rights", "group.get", "group.list"),
+        *("pool.counts", "pool.lost_work", "consumption", "rights", "group.get", "group.list", "token.end"),
         reach=Reach.READ,
     ),
     *_of_person(_ADMISSION, "token.create", "token.list", "token.revoke", reach=Reach.WHOLE),

@@ -66,7 +66,7 @@ def read_token_text(text: str) -> PresentedToken:
         user = user_name(str(claims["name"]).removeprefix(PERSON_LOGIN))
         SigningKey.from_seed(content.seed)
         return PresentedToken(user, KeyCredential(jwt=word, seed=content.seed), int(claims["exp"]))
-    except (ValueError, KeyError, TypeError, binascii.Error, zlib.error, msgspec.DecodeError, BadInput):
+    except (ValueError, KeyError, TypeError, OverflowError, binascii.Error, zlib.error, msgspec.DecodeError, BadInput):
         raise BadInput("token", "(secret)", "the complete output of `headrace token create`") from None
 
 

@@ -120,9 +120,9 @@ class Hosts:
         [view] = (await self._asker.ask(subjects.of_tree("node.list", tree), request, NodeList)).nodes
         return view
 
-    async def page(self, tree: TreeName, *, first: int = 0) -> NodeList:
-        """Return a page of the nodes of a tree, by name, from position `first` on. Raises `Refused`, `Unanswered`."""
-        return await self._asker.ask(subjects.of_tree("node.list", tree), ListNodes(first=first), NodeList)
+    async def page(self, tree: TreeName, request: ListNodes) -> NodeList:
+        """Return a page of the nodes of a tree, by name. Raises `Refused`, `Unanswered`."""
+        return await self._asker.ask(subjects.of_tree("node.list", tree), request, NodeList)
 
 
 class DryRuns:

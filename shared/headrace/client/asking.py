@@ -81,7 +81,16 @@ READS: Final[Mapping[str, Reading]] = {
 CHANGES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("op.start", "op.update", "op.suspend", "op.resume", "op.complete", "op.abort"), _ADMISSION),
     **dict.fromkeys(
-        ("op.scan", "op.upload", "node.change", "node.token", "group.change", "token.create", "token.revoke"),
+        (
+            "op.scan",
+            "op.upload",
+            "node.change",
+            "node.token",
+            "group.change",
+            "token.create",
+            "token.revoke",
+            "token.end",
+        ),
         _ADMISSION,
     ),
     **dict.fromkeys(("pool.change", "pool.move_to_tree", "tree.create", "tree.remove"), _FAIR_SHARE),

@@ -44,6 +44,7 @@ from headrace.wire.heartbeat import JobResult
 from headrace.wire.nodes import (
     ChangedNode,
     ChangeNode,
+    ListNodes,
     NodeChange,
     NodeList,
     OperationPlaces,
@@ -207,9 +208,14 @@ class Client:
         node: str = "",
         order: OperationOrder = OperationOrder.STARTED,
         after: str = "",
+        after_started_at_ms: int = 0,
     ) -> list[OperationView]:
         """Return at most `limit` operations, sorted by `order`, beginning after the operation `after`. `live` leaves
         out ended operations.
+
+        Admission forgets old ended operations. If it forgot the operation `after`, the list goes on at the time
+        `after_started_at_ms` at which that operation started, and operations of the same millisecond may be
+        repeated. Without this time, or in another order than that of the starts, the request is refused.
 
         With `node`, return only operations that have a job on this node now. Raises `Refused` if no tree has the node.
         """
@@ -219,12 +225,12 @@ class Client:
             return []
         while len(found) < limit:
             page = min(500, limit - len(found))
-            request = ListOperations(pool, state, user, live, page, after, wanted, order)
+            request = ListOperations(pool, state, user, live, page, after, wanted, order, after_started_at_ms)
             answer = await self._asker.ask("op.list", request, OperationList)
             found.extend(answer.operations)
             if not answer.more or not answer.operations:
                 break
-            after = answer.operations[-1].operation
+            after, after_started_at_ms = answer.operations[-1].operation, answer.operations[-1].started_at_ms
         return found
 
     async def abort(self, operation: str, reason: str = "") -> OperationView:
@@ -393,7 +399,8 @@ class Client:
                 await self.trees.list(tree)
         answer = NodeList(nodes=[])
         while True:
-            page = await self.hosts.page(TreeName(tree) if tree else self.place.tree, first=len(answer.nodes))
+            request = ListNodes(first=len(answer.nodes))
+            page = await self.hosts.page(TreeName(tree) if tree else self.place.tree, request)
             answer = NodeList(nodes=answer.nodes + page.nodes, recovering=page.recovering)
             if not page.more or not page.nodes:
                 return answer

@@ -35,11 +35,11 @@ def failure_rule(job_count: int, *, is_gang: bool, **wishes: Unpack[FailureWishe
         if keep_going:
             raise BadInput.because(
                 "keep_going",
-                "with only max_failed_job_count no job is given up. Set tries as well, or leave out keep_going",
+                "with only `max_failed_job_count` no job is given up. Set `tries` as well, or leave out `keep_going`",
             )
         return {"tries": 0, "keep_going": False, "max_failed_job_count": max_failed_job_count, **rules}
     if keep_going and is_gang:
-        raise BadInput.because("keep_going", "a gang cannot run without one of its jobs. Leave out keep_going")
+        raise BadInput.because("keep_going", "a gang cannot run without one of its jobs. Leave out `keep_going`")
     return {
         "tries": TRIES if tries is None else tries,
         "keep_going": job_count > 1 and not is_gang if keep_going is None else keep_going,
@@ -51,9 +51,7 @@ def failure_rule(job_count: int, *, is_gang: bool, **wishes: Unpack[FailureWishe
 def _retry_rules(wishes: FailureWishes) -> dict[str, Any]:
     retry_on, no_retry_on = wishes.get("retry_on"), wishes.get("no_retry_on")
     if retry_on is not None and no_retry_on is not None:
-        raise BadInput.because(
-            "no_retry_on", "the lists of failures to retry and of failures not to retry cannot be combined"
-        )
+        raise BadInput.because("no_retry_on", "`retry_on` and `no_retry_on` cannot be combined. Leave out one of them")
     for place, text in (("retry_on", retry_on), ("no_retry_on", no_retry_on)):
         if text is not None:
             parse_failures(text, place=place)

@@ -43,5 +43,8 @@ def _per_tree(text: str, place: str) -> PerTree:
         if not equals or key not in _KEYS or key in said:
             raise BadInput(place, item, "pool=POOL or weight=NUMBER, each once")
         said[key] = value.strip()
-    pool = pool_or_path(said["pool"]) if "pool" in said else PoolName("")
+    try:
+        pool = pool_or_path(said["pool"]) if "pool" in said else PoolName("")
+    except BadInput as error:
+        raise error.at(f"{place}: pool") from None
     return PerTree(pool, parse_weight(said["weight"], f"{place}: weight") if "weight" in said else None)

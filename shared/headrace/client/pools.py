@@ -52,15 +52,14 @@ class Pools:
         also says when the element and the pools above it will starve. Raises `Refused`, `Unanswered`.
         """
         pages: list[PoolList] = []
-        first = 0
+        request = GetPools(name, self._tree, operations, only_starving=only_starving, outlook_of=outlook_of)
         while True:
-            page = await self.page(
-                name, operations=operations, first=first, only_starving=only_starving, outlook_of=outlook_of
-            )
+            page = await self.page(request)
             pages.append(page)
-            first += len(page.pools)
             if not page.more or not page.pools:
                 break
+            first = request.first + len(page.pools)
+            request = msgspec.structs.replace(request, first=first, after=page.pools[-1].name)
         return msgspec.structs.replace(
             pages[0],
             pools=[pool for page in pages for pool in page.pools],
@@ -69,25 +68,9 @@ class Pools:
             more=False,
         )
 
-    async def page(
-        self,
-        name: str = "",
-        *,
-        operations: bool = False,
-        first: int = 0,
-        only_starving: bool = False,
-        outlook_of: str = "",
-    ) -> PoolList:
-        """Return one page of the answer of `list`: the pools from position `first` on. Raises `Refused`, `Unanswered`."""
-        request = GetPools(
-            name=name,
-            tree=self._tree,
-            operations=operations,
-            first=first,
-            only_starving=only_starving,
-            outlook_of=outlook_of,
-        )
-        return await self._asker.ask("pool.list", request, PoolList)
+    async def page(self, request: GetPools) -> PoolList:
+        """Return one page of pools. Its tree is the tree of this object. Raises `Refused`, `Unanswered`."""
+        return await self._asker.ask("pool.list", msgspec.structs.replace(request, tree=self._tree), PoolList)
 
     async def at(self, pool: str) -> PoolName:
         """Return the name of the pool at a path such as `/research/vision` or `root.research.vision`. A name is returned as it is.

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import enum
 import os
+import re
 import shlex
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TypeVar, Unpack
 
@@ -37,6 +38,7 @@ from headrace.wire.operation_spec import (
     parse_upstream,
 )
 from headrace.wire.preemption import parse_signal
+from headrace.wire.refusals import renamed_inputs
 from headrace.wire.tasks import Task
 
 E = TypeVar("E", bound=enum.StrEnum)
@@ -135,42 +137,84 @@ class RunOptions(JobOptions, total=False):
     after_each: str | Identified | None
 
 
-#: The keyword for each field of a start request, for error messages.
+#: The keyword for each field of a start request and for each kind of name, for error messages.
 _KEYWORDS: Final = {
+    "operation id": "operation",
+    "pool name": "pool",
     "spec.after": "after",
     "spec.after_each": "after_each",
+    "spec.allocation_graceful_preemption_timeout_ms": "interruption_timeout",
+    "spec.allocation_preemption_timeout_ms": "interruption_timeout",
     "spec.argv": "argv",
     "spec.environment": "environment",
+    "spec.error": "error",
+    "spec.files": "files",
+    "spec.first_job_is_master": "first_job_is_master",
     "spec.image": "image",
     "spec.indexes": "indexes",
+    "spec.interrupt_signal": "interrupt_signal",
+    "spec.interruptible": "interruptible",
+    "spec.interruption_timeout_ms": "interruption_timeout",
     "spec.is_gang": "gang",
     "spec.job_count": "jobs",
+    "spec.keep_going": "keep_going",
     "spec.lines": "lines",
+    "spec.log_cap_bytes": "log_cap",
+    "spec.longest_retry_backoff_ms": "longest_retry_backoff",
     "spec.max_failed_job_count": "max_failed_job_count",
     "spec.memory_on_oom": "memory_on_oom",
     "spec.no_retry_on": "no_retry_on",
+    "spec.on_lost_node": "on_lost_node",
+    "spec.operation_time_limit_ms": "operation_time_limit",
+    "spec.output": "output",
+    "spec.pool": "pool",
     "spec.pool_trees": "pool_tree",
+    "spec.preemption_mode": "preemption_mode",
+    "spec.require_specified_pools_existence": "existing_pool",
+    "spec.resource_limits.cpu": "max_cpu",
+    "spec.resource_limits.gpu": "max_gpu",
+    "spec.resource_limits.memory": "max_memory",
+    "spec.resource_limits.user_slots": "max_running",
+    "spec.resources.cpu": "cpu",
     "spec.resources.gpu": "gpu",
     "spec.resources.memory": "memory",
-    "spec.resource_limits.gpu": "max_gpu",
+    "spec.retry_backoff_ms": "retry_backoff",
     "spec.retry_on": "retry_on",
+    "spec.scheduling_options_per_pool_tree": "pool_tree",
     "spec.scheduling_tag_filter": "node_filter",
+    "spec.stdin": "stdin",
+    "spec.suspend_on_failure": "suspend_on_failure",
+    "spec.tasks": "tasks",
+    "spec.time_limit_ms": "time_limit",
     "spec.title": "title",
     "spec.tries": "tries",
     "spec.weight": "weight",
     "spec.working_directory": "working_directory",
+    "tree name": "pool_tree",
 }
+#: What may follow the name of a field or a keyword in a place: a key of a map, an index of a list, or more words.
+_PARTS: Final = re.compile(r"(?=[.\[ ])")
 
 
-@contextmanager
-def named_keywords() -> Iterator[None]:
-    """Replace the name of a field by the name of its keyword in every `BadInput` that the block raises."""
-    try:
-        yield
-    except BadInput as error:
-        raise error.at(_KEYWORDS.get(error.place, error.place)) from None
+def keyword_of(place: str) -> str:
+    """Return a place in a start request with the keyword in place of the field; other places unchanged.
+
+    >>> keyword_of("spec.resources.gpu"), keyword_of("spec.argv[3]"), keyword_of("pool_tree gpu: weight")
+    ('gpu', 'argv[3]', 'pool_tree gpu: weight')
+    """
+    parts = _PARTS.split(place)
+    for count in range(len(parts), 0, -1):
+        if (keyword := _KEYWORDS.get("".join(parts[:count]))) is not None:
+            return keyword + "".join(parts[count:])
+    return place
 
 
+def named_keywords() -> AbstractContextManager[None]:
+    """Name the keyword in place of the field in every `BadInput` and every refused request that the block raises."""
+    return renamed_inputs(keyword_of)
+
+
+@renamed_inputs(keyword_of)
 def operation_spec(argv: Sequence[str], *, sends_files: bool = False, **options: Unpack[RunOptions]) -> OperationSpec:
     """Return the spec of an operation whose jobs run `argv`. With `sends_files` the jobs start in the folder of the sent files.
 
@@ -277,7 +321,7 @@ def _size_of_jobs(options: JobOptions) -> Resources:
         memory=parse_amount("memory", options.get("memory", 0)),
     )
     if found == Resources(user_slots=1):
-        raise BadInput.because("cpu", "a job needs cores, memory or GPUs. Set cpu, memory or gpu above 0")
+        raise BadInput.because("cpu", "a job needs cores, memory or GPUs. Set `cpu`, `memory` or `gpu` above 0")
     return found
 
 

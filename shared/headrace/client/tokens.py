@@ -16,11 +16,13 @@ from headrace.wire.access_tokens import (
     LONGEST_MS,
     AccessToken,
     CreateToken,
+    EndToken,
     ListTokens,
     RevokeToken,
     TokenCreated,
     TokenList,
     TokenRevoked,
+    end_proof_of,
     proof_of,
 )
 
@@ -59,15 +61,39 @@ class Tokens:
         from headrace.access.nkeys import SECRET_BYTES, KeyKind, SigningKey
         from headrace.access.token_text import token_text
 
-        own = read_credential(self._place.credential_file)
         key = SigningKey(KeyKind.USER, secrets.token_bytes(SECRET_BYTES))
-        proof = proof_of(self._user, key.public)
+        proof = key.sign(proof_of(self._user, key.public))
+        created = await self.create_for(key.public, proof, name=name, read_only=read_only, lifetime_ms=lifetime_ms)
+        return NewToken(created.token, token_text(KeyCredential(jwt=created.jwt, seed=key.seed)))
+
+    async def create_for(
+        self, key: str, proof: bytes, *, name: str = "", read_only: bool = False, lifetime_ms: int
+    ) -> TokenCreated:
+        """Make a token for a key of another party, which signed `proof_of`. The token is worth nothing without the secret of that party.
+
+        Raises `Refused`, `Unanswered`, `BadInput`.
+        """
+        from headrace.access.nkeys import SigningKey
+
+        own = read_credential(self._place.credential_file)
         own_jwt, own_proof = "", b""
         if isinstance(own, KeyCredential):
-            own_jwt, own_proof = own.jwt, SigningKey.from_seed(own.seed).sign(proof)
-        request = CreateToken(key.public, key.sign(proof), own_jwt, own_proof, name, read_only, lifetime_ms)
-        created = await self._asker.ask("token.create", request, TokenCreated)
-        return NewToken(created.token, token_text(KeyCredential(jwt=created.jwt, seed=key.seed)))
+            own_jwt, own_proof = own.jwt, SigningKey.from_seed(own.seed).sign(proof_of(self._user, key))
+        request = CreateToken(key, proof, own_jwt, own_proof, name, read_only, lifetime_ms)
+        return await self._asker.ask("token.create", request, TokenCreated)
+
+    async def end(self, credential: KeyCredential) -> AccessToken:
+        """Revoke the token with this credential. Any credential of the person may ask, the token's own included.
+
+        The connections of the token are closed then, so a request over its own connection may get no answer.
+
+        Raises `Refused`, `Unanswered`.
+        """
+        from headrace.access.nkeys import SigningKey
+
+        key = SigningKey.from_seed(credential.seed)
+        request = EndToken(key.public, key.sign(end_proof_of(self._user, key.public)))
+        return (await self._asker.ask("token.end", request, TokenRevoked)).token
 
     async def list(self) -> TokenList:
         """Return the tokens that have not expired, the first made first. Raises `Refused`, `Unanswered`."""

@@ -99,7 +99,10 @@ def begin_tracing(service: str, traces: Traces) -> None:
         tracing.begin(service, SpanFile(Path(traces.folder)), traces.sample_ratio)
     except OSError as error:
         if error.errno not in _NO_ROOM:
-            raise BadInput("trace_folder", traces.folder, f"a folder for files ({error.strerror})") from None
+            raise BadInput.because(
+                "trace_folder",
+                f"files cannot be written in {traces.folder} ({error.strerror}); name a folder in which they can",
+            ) from None
         logger().warning("nothing is traced", folder=traces.folder, why=error.strerror)
 
 

@@ -28,6 +28,11 @@ def proof_of(user: str, token: str) -> bytes:
     return f"headrace token {user} {token}".encode()
 
 
+def end_proof_of(user: str, token: str) -> bytes:
+    """Return the bytes that the key of a token signs: its holder gives the token back."""
+    return f"headrace token-end {user} {token}".encode()
+
+
 class CreateToken(msgspec.Struct, frozen=True):
     """person → admission: sign a credential of this person for the key of a token."""
 
@@ -78,6 +83,15 @@ class RevokeToken(msgspec.Struct, frozen=True):
 
     #: Public key of the token, or the name of a single token.
     token: Annotated[str, msgspec.Meta(max_length=60)]
+
+
+class EndToken(msgspec.Struct, frozen=True):
+    """holder of a token → admission: revoke the token of this key, and close its connections."""
+
+    #: Public key of the token.
+    key: PublicKey
+    #: Signature of `end_proof_of` by that key.
+    proof: Signature
 
 
 class TokenRevoked(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):

@@ -33,6 +33,8 @@ class Level(enum.StrEnum):
 
     #: One day, with a row for each operation.
     OPERATIONS = "operations"
+    #: One day, with a row for each pool and none for persons. A year of such rows is a fiftieth of that of `days`.
+    POOLS = "pools"
     DAYS = "days"
     MONTHS = "months"
     YEARS = "years"
@@ -67,7 +69,8 @@ class RunSums(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ConsumptionRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The sums of one person in one pool. At the level `operations` each row is about one operation of that person.
+    """The sums of one person in one pool. At the level `operations` each row is about one operation of that person, at the
+    level `pools` about all persons in the pool, and names no person.
 
     If a record would be too large, its smallest rows are merged: a row for several operations of a person names no
     operation, and a row for several persons of a tree names no pool and no person.

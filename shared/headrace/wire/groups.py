@@ -18,6 +18,9 @@ MOST_MEMBERS: Final = 4_000
 #: count for a person.
 MOST_GROUPS_OF_A_PERSON: Final = 200
 
+#: Largest number of groups that a credential may name, so that the text of a token fits into a header.
+MOST_GROUPS_OF_A_LOGIN: Final = 16
+
 #: A name in a request. It is short, because the text of a refusal quotes it.
 _Name = Annotated[str, msgspec.Meta(max_length=100)]
 
@@ -83,6 +86,8 @@ class GroupSource(enum.StrEnum):
     HEADRACE = "headrace"
     #: The host of admission.
     HOST = "host"
+    #: The credential with which the person is connected.
+    LOGIN = "login"
 
 
 class GroupOfPerson(msgspec.Struct, frozen=True):

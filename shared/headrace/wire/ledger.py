@@ -77,7 +77,7 @@ class LiveOperation(msgspec.Struct, frozen=True):
     ends_running_jobs: bool = False
     #: Number of job indexes that may run and are leased to no tree; null unless the operation is in several trees or has `spec.after_each`.
     free: Counter | None = None
-    #: Number of times that indexes of the operation have changed their owner, a tree.
+    #: Number of times that indexes of the operation have passed from one tree to another.
     changes: Counter = 0
     #: Number of failed jobs that wait for their retry. Their bits in `done` are set.
     pausing: Counter = 0

@@ -246,6 +246,14 @@ class ListNodes(msgspec.Struct, frozen=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1000
     #: Name of a node: the answer has only this node, with its operations. Empty: all nodes, without operations.
     operations_of: Annotated[str, msgspec.Meta(max_length=63)] = ""
+    #: Only nodes whose names come after this name. `first` counts from there.
+    after: Annotated[str, msgspec.Meta(max_length=63)] = ""
+    #: Only nodes whose name begins with this text.
+    name_prefix: Annotated[str, msgspec.Meta(max_length=63)] = ""
+    #: Only nodes in this state, as in `NodeView.state`; empty: all nodes.
+    state: Annotated[str, msgspec.Meta(max_length=63)] = ""
+    #: Only nodes that have this tag; empty: all nodes.
+    tag: Annotated[str, msgspec.Meta(max_length=200)] = ""
 
 
 class NodeGpu(msgspec.Struct, frozen=True):

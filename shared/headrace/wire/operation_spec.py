@@ -263,7 +263,7 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     def node_filters(self) -> tuple[str, ...]:
         """Tag formulas that a node must match to run the jobs.
 
-        They are the formula of the spec, and a formula for a container runtime if the jobs run in an image.
+        These are the formula of the spec and, if the jobs run in an image, a formula that requires a container runtime.
         """
         return tuple(filter(None, (self.scheduling_tag_filter, nodes_for(self.image))))
 

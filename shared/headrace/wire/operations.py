@@ -259,10 +259,17 @@ class OperationOrder(enum.StrEnum):
 
     #: The newest operation first.
     STARTED = "started"
+    #: The oldest operation first.
+    OLDEST = "oldest"
     #: The largest number of unused core-seconds first (`headrace.efficiency.unused`). Operations without a measured run are left out.
     UNUSED_CPU = "unused_cpu"
     #: The largest number of unused byte-seconds of memory first. Operations without a measured run are left out.
     UNUSED_MEMORY = "unused_memory"
+
+    @property
+    def is_by_start(self) -> bool:
+        """True for the orders by the time of the start. False for the orders by unused resources."""
+        return self in (OperationOrder.STARTED, OperationOrder.OLDEST)
 
 
 class ListOperations(msgspec.Struct, frozen=True):
@@ -280,6 +287,9 @@ class ListOperations(msgspec.Struct, frozen=True):
     #: Only these operations; empty: all operations.
     operations: Annotated[list[OperationId], msgspec.Meta(max_length=MOST_OPERATIONS)] = []
     order: OperationOrder = OperationOrder.STARTED
+    #: Time of the start of the operation `after`, in Unix milliseconds; 0: not given. If that operation was forgotten meanwhile, a list in
+    #: the order of the starts goes on at this time.
+    after_started_at_ms: Counter = 0
 
 
 class OperationList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
@@ -12,6 +12,9 @@ from headrace.resources import ZERO, Finite, Resources
 from headrace.wire.integral import Downtime
 from headrace.wire.snapshots import ElementKind, ShareFrame, ShareItem, StarvationReason, StarvationStatus
 from headrace.wire.version import Counter, Version
+
+#: Largest number of pools on a page.
+MOST_POOLS_OF_PAGE: Final = 200
 
 
 class GetPools(msgspec.Struct, frozen=True):
@@ -23,12 +26,21 @@ class GetPools(msgspec.Struct, frozen=True):
     operations: bool = False
     #: Position of the first pool on this page; the next page begins after the last pool of this page.
     first: Counter = 0
-    limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 200
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST_POOLS_OF_PAGE)] = MOST_POOLS_OF_PAGE
     #: True: include only operations that starve or may preempt.
     only_starving: bool = False
     #: Key of an element, as in `ShareItem.key`. The answer then says when this element and the pools above it will starve, and lists the
     #: element before the other operations of its pool. Empty: no outlook is wanted.
     outlook_of: Annotated[str, msgspec.Meta(max_length=201)] = ""
+    #: Name of the last pool of the page before; empty: the page begins at `first`. If that pool was removed meanwhile, the page begins at
+    #: the pool before `first`, because the later pools moved up.
+    after: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    #: Name of a pool: only its child pools. Empty: all pools.
+    parent: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    #: Only pools whose name begins with this text.
+    name_prefix: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    #: True: only pools that starve.
+    starving: bool = False
 
 
 class StarvationOutlook(msgspec.Struct, frozen=True):
@@ -160,3 +172,5 @@ class PoolList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     #: Outlook of the element `outlook_of`, followed by the outlooks of the pools above it, the nearest pool first. Elements that have what
     #: they are owed are left out.
     outlooks: list[StarvationOutlook] = []
+    #: Position after the last pool of this page, in the list of all pools of the tree. `first` of the next page.
+    next_first: Counter = 0

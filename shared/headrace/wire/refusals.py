@@ -6,13 +6,14 @@ Struct of a successful answer or a refusal; the tag shows which.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
 from headrace.counted import counted
-from headrace.errors import BadInput, HeadraceError, shortened, wrong_value
+from headrace.errors import BadInput, HeadraceError, shortened, with_names, wrong_value
 from headrace.pools.pool_config import Access
 from headrace.pools.rights import Person, Right, holders
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, decode
@@ -68,6 +69,15 @@ class BadRequest(_Refusal, frozen=True, tag="bad_request"):
         if error.fault:
             return cls.because(error.place, error.fault, rule)
         return cls(error.place, shortened(str(error.value)), error.expected, rule)
+
+    def at(self, place: str) -> Self:
+        """Return the same refusal with another place."""
+        return msgspec.structs.replace(self, place=place)
+
+    def renamed(self, name_of: Callable[[str], str]) -> Self:
+        """Return the same refusal with other names of the inputs: of its place, and of each input between backticks in its text."""
+        expected, fault = (with_names(text, name_of) for text in (self.expected, self.fault))
+        return msgspec.structs.replace(self, place=name_of(self.place), expected=expected, fault=fault)
 
     def text(self) -> str:
         return f"{self.place}: {self.fault or wrong_value(self.value, self.expected)}"
@@ -296,6 +306,22 @@ class Refused(HeadraceError):
     def __init__(self, refusal: Refusal) -> None:
         self.refusal = refusal
         super().__init__(refusal.text())
+
+
+@contextmanager
+def renamed_inputs(name_of: Callable[[str], str]) -> Iterator[None]:
+    """Rename the inputs in every `BadInput` and every refused request that the block raises.
+
+    A message then names the input as the person gave it, such as `--time-limit`, whichever process found the fault.
+    """
+    try:
+        yield
+    except BadInput as error:
+        raise error.renamed(name_of) from None
+    except Refused as refused:
+        if not isinstance(refused.refusal, BadRequest):
+            raise
+        raise Refused(refused.refusal.renamed(name_of)) from None
 
 
 def not_allowed(

@@ -66,7 +66,10 @@ class State:
         return operation.slots.ready_count - len(elsewhere) - self.given[operation.id]
 
     def ready_tasks(self, operation: Operation) -> list[int]:
-        """Return the numbers of the tasks with jobs that can be given out at once. A task that fits on no node has none."""
+        """Return the numbers of the tasks with jobs that can be given out at once. A task that fits on no node has none.
+
+        In a gang the task with the largest jobs comes first.
+        """
         elsewhere, slots = self.view.allowed.elsewhere.get(operation.id, ()), operation.slots
         found, first = [], 0
         for number, task in enumerate(operation.kinds):
@@ -77,6 +80,15 @@ class State:
             if operation.fitting[number] and len(ready) > self.tasks[operation.id, number]:
                 found.append(number)
             first += task.job_count
+        gang = operation.gang
+        if gang is not None:
+
+            def part(number: int) -> float:
+                size = operation.kinds[number].resources.as_tuple()
+                parts = zip(size[1:], gang.scale.as_tuple()[1:], strict=True)
+                return max((n / most for n, most in parts if most), default=0.0)
+
+            found.sort(key=lambda number: (-part(number), [-n for n in operation.kinds[number].resources.as_tuple()]))
         return found
 
     def avoids_node(self, operation: Operation) -> bool:

@@ -57,6 +57,8 @@ def test_a_token_with_a_changed_letter_is_told_from_a_whole_one(data: st.DataObj
         [USER.seed, zlib.compress(b"{}\n" + b" " * 50_000_000), b""],
         [USER.seed, zlib.compress(b'{}\n{"name": "person-anna", "exp": "never"}'), b""],
         [USER.seed, zlib.compress(b'{}\n{"name": "person-a.b", "exp": 1}'), b""],
+        [USER.seed, zlib.compress(b'{}\n{"name": "person-anna", "exp": 1e999}'), b""],
+        [USER.seed, zlib.compress(b"{}\n" + b"[" * 30_000), b""],
         {"seed": 1},
     ],
 )

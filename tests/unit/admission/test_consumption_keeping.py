@@ -90,10 +90,11 @@ async def run(keeper: ConsumptionKeeper, desk: Desk) -> None:
 async def test_runs_are_written_and_old_records_removed() -> None:
     desk, bucket = a_desk(), MoodyBucket()
     await fill(bucket, Level.DAYS, 1, 20, 21, 400)
+    await fill(bucket, Level.POOLS, 1, 20, 21, 400)
     await fill(bucket, Level.OPERATIONS, 1, 10, 11, 200)
     await run(a_keeper(desk, bucket, keep_daily_consumption_days=20, keep_operation_consumption_days=10), desk)
 
-    assert await days_left(bucket, Level.DAYS) == [0, 1, 20]
+    assert await days_left(bucket, Level.DAYS) == await days_left(bucket, Level.POOLS) == [0, 1, 20]
     assert await days_left(bucket, Level.OPERATIONS) == [0, 1, 10]
     (row,) = unpack(next(entry.value for key, entry in bucket.kept.items() if key.startswith("years.2026."))).rows
     assert (row.user, row.pool, row.sums.runs, row.sums.allotted_core_s) == ("anna", "research", 1, 1.0)

@@ -77,7 +77,8 @@ def wanted(facts: Sequence[Fact]) -> dict[Key, RunSums]:
     for fact in facts:
         for level in Level:
             operation = fact.operation if level is Level.OPERATIONS else ""
-            sums[level, path_of(fact.chain), fact.user, operation] += fact.sums
+            user = "" if level is Level.POOLS else fact.user
+            sums[level, path_of(fact.chain), user, operation] += fact.sums
     return dict(sums)
 
 
@@ -175,7 +176,9 @@ def test_entries_that_follow_a_lost_end_of_the_log_are_counted(dies_at: int) -> 
         assert head.until <= 1
         # The runs whose ends the log lost took place, and have run again.
         found = await kept(bucket)
-        assert {key: sums for key, sums in found.items() if key[2] != "anna"} == wanted(anew)
+        found = {key: sums for key, sums in found.items() if key[0] is not Level.POOLS}
+        of_persons = {key: sums for key, sums in wanted(anew).items() if key[0] is not Level.POOLS}
+        assert {key: sums for key, sums in found.items() if key[2] != "anna"} == of_persons
         assert all(sums.allotted_core_s in (2.0, 14.0) for key, sums in found.items() if key[2] == "anna")
 
     anyio.run(course)
@@ -245,6 +248,29 @@ def test_pages_tell_all_records_of_a_period_and_only_these() -> None:
     anyio.run(course)
 
 
+@given(st.lists(events, max_size=30))
+@pytest.mark.parametrize("keys", [(By.DAY,), (By.DAY, By.POOL), (By.DAY, By.TREE)])
+def test_the_pools_of_a_day_have_the_sums_of_all_persons(
+    keys: tuple[By, ...], found: list[tuple[int, str, str, str]]
+) -> None:
+    log = [a_fact(sequence, *each) for sequence, each in enumerate(found, 1)]
+
+    async def course() -> None:
+        bucket = MoodyBucket()
+        store = ConsumptionStore(bucket, 1)
+        await store.claim(0, 1)
+        await store.add(log, len(log), path_of)
+        sums = {}
+        for level in (Level.POOLS, Level.DAYS):
+            adding = Adding(keys, Wanted(TREE))
+            async for entry in bucket.read(level):
+                adding.add(StoredRecord(entry.key, entry.value))
+            sums[level] = adding.lines()
+        assert sums[Level.POOLS] == sums[Level.DAYS]
+
+    anyio.run(course)
+
+
 def test_records_of_past_periods_are_removed_whole() -> None:
     days = [date(2025, 12, 31), date(2026, 3, 1), date(2026, 5, 6), date(2026, 5, 7), date(2026, 5, 31)]
     log = [a_fact(1, day=(day - date(1970, 1, 1)).days) for day in days]
@@ -260,6 +286,7 @@ def test_records_of_past_periods_are_removed_whole() -> None:
             level: sorted(key.rpartition(".")[0] for key in bucket.kept if key.startswith(level)) for level in Level
         }
         assert left[Level.DAYS] == ["days.2026.05.07", "days.2026.05.31"]
+        assert left[Level.POOLS] == ["pools.2026.05.07", "pools.2026.05.31"]
         assert left[Level.OPERATIONS] == ["operations.2026.05.07", "operations.2026.05.31"]
         assert left[Level.MONTHS] == ["months.2026.05"]
         assert left[Level.YEARS] == ["years.2026"]

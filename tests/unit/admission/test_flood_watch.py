@@ -40,14 +40,18 @@ def a_watch() -> FloodWatch:
 
 @pytest.mark.parametrize("connections", [0, 1, 512, 2_000])
 async def test_a_look_reads_all_connections(connections: int) -> None:
-    listed = await a_watch()._connections(cast("Bus", Server(connections, 10)))
+    listed, is_whole = await a_watch()._connections(cast("Bus", Server(connections, 10)))
+
+    assert is_whole
 
     assert [each.cid for each in listed["s1"]] == list(range(connections))
 
 
 async def test_a_look_reads_a_bounded_number_of_bytes_whatever_clients_name_themselves() -> None:
     server = Server(65_000, 30_000)
-    listed = await a_watch()._connections(cast("Bus", server))
+    listed, is_whole = await a_watch()._connections(cast("Bus", server))
+
+    assert not is_whole
 
     assert server.answered_bytes < 50 * 2**20
     assert len(listed["s1"]) >= 1_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Self
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,6 +27,7 @@ from headrace_admission.floods.flood_book import (
 
 BYTES, MESSAGES = 1_000_000, 1_000
 ACCOUNT = SigningKey(KeyKind.ACCOUNT, bytes(32))
+SIGNERS = frozenset({ACCOUNT.public})
 
 
 def word(number: int, kind: PartyKind = PartyKind.PERSON, name: str = "anna", at_s: int = 0) -> str:
@@ -66,12 +68,11 @@ class Server:
 
     def passes(self, seconds: float = 1.0) -> list[Flood]:
         self.now_s += seconds
-        if not self.book.is_watching(self.now_s):
-            self.book.on_received({"s1": self.total}, self.now_s)
+        self.book.on_received({"s1": self.total}, self.now_s)
         if not self.book.is_watching(self.now_s):
             return []
         self.looks += 1
-        return self.book.look({"s1": [*self.open.values(), *self.closed]}, self.now_s)
+        return self.book.look({"s1": [*self.open.values(), *self.closed]}, SIGNERS, self.now_s)
 
 
 def seconds_until_ended(server: Server, send: Callable[[int], object], most_s: int = 60) -> int | None:
@@ -194,7 +195,9 @@ def test_a_connection_that_was_left_out_of_one_list_does_not_count_from_its_begi
     book.on_received({"s1": Received()}, 1.0)
     book.on_received({"s1": Received(9, 90 * BYTES)}, 2.0)
 
-    assert [book.look({"s1": listed}, now_s) for now_s, listed in enumerate([[old, new], [new], [old, new]], 2)] == [
+    assert [
+        book.look({"s1": listed}, SIGNERS, now_s) for now_s, listed in enumerate([[old, new], [new], [old, new]], 2)
+    ] == [
         [],
         [],
         [],
@@ -208,7 +211,7 @@ def test_the_counts_of_all_servers_are_added() -> None:
         sent = second * BYTES * 7 // 10
         servers = [f"s{number}" for number in range(4)]
         book.on_received({server: Received(second, sent) for server in servers}, second)
-        found += book.look({server: [Connection(7, second, sent, NODE)] for server in servers}, second)
+        found += book.look({server: [Connection(7, second, sent, NODE)] for server in servers}, SIGNERS, second)
 
     assert {each.party for each in found} == {"node n1"}
     assert {each.connections for each in found} == {4}
@@ -221,14 +224,80 @@ def test_a_server_that_starts_anew_is_no_flood() -> None:
         assert not book.is_watching(now_s)
 
 
-@pytest.mark.parametrize("text", ["", "a.b.c", "x.e30.y", word(1).replace(".", "", 1), "x.bnVsbA.y"])
+def forged(key: str) -> str:
+    """A JWT that says to be Ben's, under this key. The account has not signed it."""
+    own = SigningKey(KeyKind.ACCOUNT, bytes([1] * 32))
+    claims = {**jwt.user_claims(key, "ben", Party(kind=PartyKind.PERSON, name="ben", tree="default"))}
+    return jwt.signed(own, claims, 0)
+
+
+def relisted(server: Server, cid: int, claimed: str) -> None:
+    """The client sends a second CONNECT with a claimed JWT: the server closes the connection and lists it with that JWT."""
+    server.close(cid)
+    server.closed[-1] = msgspec.structs.replace(server.closed[-1], jwt=claimed)
+
+
+@pytest.mark.parametrize("key", ["*", jwt.claims_of(BEN)["sub"]])
+def test_nobody_is_held_out_for_a_jwt_that_nobody_signed(key: str) -> None:
+    """With a revocation of the key `*` a server ends all connections of the account."""
+    server = Server()
+
+    def send(_: int) -> None:
+        for _ in range(20):
+            cid = server.connect(ANNA)
+            server.send(cid, BYTES)
+            relisted(server, cid, forged(key))
+
+    assert seconds_until_ended(server, send) is None
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_a_connection_that_hides_what_it_sent_at_its_end_does_so_in_vain(is_listed: bool) -> None:
+    """Each connection claims another JWT before it ends, and most begin and end between two looks."""
+    server = Server()
+    ben, seen = server.connect(BEN), server.connect(ANNA)
+    found: list[Flood] = []
+
+    for _ in range(20):
+        server.send(seen, BYTES // 10).send(ben, BYTES // 2)
+        found += server.passes()
+        hidden = [seen, *(server.connect(ANNA) for _ in range(20))]
+        for cid in hidden:
+            server.send(cid, BYTES // 4)
+            relisted(server, cid, forged("*"))
+            if not is_listed:
+                server.closed.pop()
+        seen = server.connect(ANNA)
+        found += server.passes()
+
+    assert {each.party for each in found} == {"user anna"}
+    assert {key for each in found for key in each.keys} == {jwt.claims_of(ANNA)["sub"]}
+
+
+def test_a_list_that_skips_connections_makes_no_flood_of_them() -> None:
+    """The order of a list changes while its pages are read. What is not attributed to anybody is not their doing."""
+    server = Server()
+    ben = server.connect(BEN)
+
+    for second in range(40):
+        server.send(ben, BYTES // 2)
+        server.total = Received(server.total.msgs, server.total.bytes + 10 * BYTES)
+        skipped = {ben: server.open.pop(ben)} if second % 2 else {}
+        assert not server.passes()
+        server.open.update(skipped)
+
+
+NESTED = f"x.{jwt.base64_of(b'[' * 100_000)}.y"
+
+
+@pytest.mark.parametrize("text", ["", "a.b.c", "x.e30.y", word(1).replace(".", "", 1), "x.bnVsbA.y", NESTED])
 def test_a_word_that_cannot_be_read_is_of_nobody(text: str) -> None:
-    assert bounded_party(text) is None
+    assert bounded_party(text, SIGNERS) is None
 
 
 @pytest.mark.parametrize("kind", list(PartyKind))
 def test_a_party_is_known_by_its_word(kind: PartyKind) -> None:
-    found = bounded_party(word(1, kind, "n1"))
+    found = bounded_party(word(1, kind, "n1"), SIGNERS)
 
     is_bounded = kind in (PartyKind.PERSON, PartyKind.NODE, PartyKind.HOST)
     assert found == ((jwt.claims_of(word(1))["sub"], f"{kind.value} n1") if is_bounded else None)

@@ -48,7 +48,6 @@ def changed(**changes: Any) -> Task:
         (fields(SERVER, changed(name="a b")), "spec.tasks.1.name"),
         (fields(SERVER, changed(resources=Resources(0, 100))), "spec.tasks.1.resources.user_slots"),
         (fields(changed(resources=Resources(1))), "spec.tasks.0.resources"),
-        (fields(SERVER, WORKER, is_gang=True), "spec.is_gang"),
         (fields(SERVER, WORKER, terminal=True), "spec.terminal"),
         (fields(SERVER, WORKER, indexes="1-4"), "spec.tasks.0.first_index"),
         (fields(changed(first_index=0)), "spec.tasks.0.first_index"),
@@ -68,6 +67,12 @@ def test_a_start_that_cannot_run_as_its_tasks_say_is_refused_with_the_place(give
 
     assert isinstance(answer, BadRequest)
     assert answer.place == place
+
+
+def test_the_jobs_of_all_tasks_may_be_one_gang() -> None:
+    desk = Desk({"a": {}})
+
+    assert isinstance(desk.start("one", "a", **fields(SERVER, WORKER, is_gang=True)), StartAnswer)
 
 
 def test_the_bounds_of_a_pool_apply_to_the_jobs_of_each_task() -> None:

@@ -33,7 +33,7 @@ from headrace.wire.log import (
     OperationSuspended,
     StateCause,
 )
-from headrace.wire.nodes import NodeRecord
+from headrace.wire.nodes import ListNodes, NodeRecord
 from headrace.wire.operations import OperationSpec, OperationState
 from headrace.wire.preemption import PreemptionReason
 from headrace.wire.snapshots import PreemptionPriority
@@ -435,7 +435,7 @@ def test_pages_of_nodes_are_cut_by_bytes() -> None:
     seen: list[str] = []
     more = True
     while more:
-        page = list_nodes(desk.facts, len(seen), 1_000, desk.now)
+        page = list_nodes(desk.facts, ListNodes(first=len(seen)), desk.now)
         assert len(encode(page)) <= LARGEST_MESSAGE_BYTES
         seen += [view.node for view in page.nodes]
         more = page.more

@@ -7,7 +7,7 @@ import pytest
 from headrace.errors import BadInput
 from headrace.ids import NodeName
 from headrace.pools import TreeOptions
-from headrace.wire.nodes import NodeRecord
+from headrace.wire.nodes import ListNodes, NodeRecord
 from headrace_allocator.explain.answers import list_nodes
 from tests.support.allocating import Desk, an_operation, cores
 
@@ -47,7 +47,7 @@ def test_a_node_that_the_filter_leaves_out_gets_nothing_and_is_no_part_of_the_to
 
     assert (tree.started("old"), tree.started("new")) == (0, 8)
     assert tree.total() == 8
-    assert [view.state for view in list_nodes(tree.facts, 0, 10, tree.now).nodes] == ["online", "outside"]
+    assert [view.state for view in list_nodes(tree.facts, ListNodes(), tree.now).nodes] == ["online", "outside"]
 
 
 def test_a_filter_that_changes_lets_nodes_in_and_out_at_once_and_what_runs_stays() -> None:

@@ -11,6 +11,7 @@ import pytest
 from headrace.ids import NodeName, OperationId
 from headrace.pools.pool_config import FifoPoolSchedulingOrder, PoolMode, PreemptionSwitch
 from headrace.pools.tree_options import PreemptionPolicy, ShareModel, YarnOptions
+from headrace.wire.nodes import ListNodes
 from headrace.wire.operations import OperationState
 from headrace_allocator.decision.nudging import nodes_to_nudge
 from headrace_allocator.explain.answers import list_nodes
@@ -54,7 +55,7 @@ def test_people_see_which_node_is_reserved_for_what_and_why_the_job_waits() -> N
     (node,) = fleet.reserved_nodes()
     name = node.record.node
 
-    views = {view.node: view.reserved for view in list_nodes(fleet.facts, 0, 10, fleet.now).nodes}
+    views = {view.node: view.reserved for view in list_nodes(fleet.facts, ListNodes(), fleet.now).nodes}
     assert views.pop(name).startswith("for whole-node, whose job is expected to fit in ")
     assert set(views.values()) == {""}
     words = f"node {name} is reserved for it: its job is expected to fit there in "

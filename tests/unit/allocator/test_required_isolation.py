@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.ids import NodeName
 from headrace.pools import TreeOptions
-from headrace.wire.nodes import NodeRecord, NodeView
+from headrace.wire.nodes import ListNodes, NodeRecord, NodeView
 from headrace_allocator.explain.answers import list_nodes
 from tests.support.allocating import Desk, an_operation, cores
 
@@ -35,7 +35,7 @@ class Guarded(Desk):
         return len(self.beat(node)[0].start)
 
     def view(self, node: str) -> NodeView:
-        return next(view for view in list_nodes(self.facts, 0, 10, self.now).nodes if view.node == node)
+        return list_nodes(self.facts, ListNodes(name_prefix=node), self.now).nodes[0]
 
 
 def test_unless_it_is_required_every_node_gets_jobs_and_says_what_it_has() -> None:

@@ -22,8 +22,7 @@ def a_desk(terms: NodeTerms | None) -> Desk:
 
 
 def view_of(desk: Desk) -> NodeView:
-    request = ListNodes()
-    return list_nodes(desk.facts, request.first, request.limit, desk.now).nodes[0]
+    return list_nodes(desk.facts, ListNodes(), desk.now).nodes[0]
 
 
 def test_a_node_has_no_more_than_its_token_gives() -> None:

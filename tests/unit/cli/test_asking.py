@@ -170,6 +170,7 @@ def test_each_verb_of_a_person_either_reads_or_changes() -> None:
             "group.change",
             "token.create",
             "token.revoke",
+            "token.end",
         ),
         *("debug.heartbeat", "job.session"),
     }

@@ -111,7 +111,7 @@ def test_a_consumer_has_its_login_its_files_and_its_state_in_its_folder(cluster:
     init(cluster, url="nats://10.0.0.2:4222")
     assert find_place(state=cluster / "notify").url == "nats://10.0.0.2:4222"
     assert [unit.name for unit in units_of(cluster)][-2:] == ["headrace-notify.service", "headrace-export.service"]
-    with pytest.raises(BadInput, match="'headrace-notify' cannot be used; expected a name that "):
+    with pytest.raises(BadInput, match="headrace-notify is already the name that "):
         add("headrace-notify", cluster=cluster)
 
 

@@ -103,9 +103,22 @@ def test_a_value_that_is_none_of_few_is_refused_with_line_and_key(
 @pytest.mark.parametrize(
     ("text", "options", "told"),
     [
-        ("tasks: {a: {command: [x]}}\ngang: true", (), "w.yaml:2: gang: True cannot be used; expected no gang"),
-        ("tasks: {a: {command: [x]}}", ("--gang",), "--gang: 'True' cannot be used; expected no gang"),
-        ("tasks: {a: {command: [x]}}\nfields: {is_gang: true}", (), "w.yaml:2: fields.is_gang: True cannot be used"),
+        (
+            "tasks: {a: {command: [x]}}\nafter_each: b",
+            (),
+            "w.yaml:2: after_each: b cannot be used; expected no `after_each`",
+        ),
+        (
+            "tasks: {a: {command: [x]}}",
+            ("--after-each", "b"),
+            "--after-each: 'b' cannot be used; expected no `after_each`",
+        ),
+        ("tasks: {a: {command: [x]}}\nfields: {terminal: true}", (), "w.yaml:2: fields.terminal: True cannot be used"),
+        (
+            "tasks:\n  a: {command: [x], gang: true}",
+            (),
+            "w.yaml:2: tasks.a.gang: unknown key; expected `gang: true` beside `tasks`",
+        ),
         ("command: [x]\nmemory_on_oom: x2", (), "Request memory for each job"),
     ],
 )

@@ -23,7 +23,7 @@ from headrace_cli.commands.operations.run import (
     ShareOptions,
     spec_of_options,
 )
-from headrace_cli.commands.operations.spec_option import KEYWORDS
+from headrace_cli.option_names import KEYWORDS
 
 GROUPS = (JobOptions, ArrayOptions, ShareOptions, PreemptionOptions, OperationOptions)
 #: Options of both, as text of the command line and as a keyword, with the option that an error names.

@@ -29,7 +29,7 @@ from headrace.wire.consumption import (
 )
 from headrace_cli.commands.usage.command import read_days, read_keys
 from headrace_cli.commands.usage.report import Report, page_of
-from headrace_cli.commands.usage.tables import Shown, csv_text, notes, usage_json, usage_table
+from headrace_cli.commands.usage.tables import Shown, csv_text, left_out_words, notes, usage_json, usage_table
 from tests.support.clocks import HandClock
 
 NOON_MS = int(datetime(2026, 11, 28, 12, tzinfo=UTC).timestamp() * 1000)
@@ -86,6 +86,19 @@ def test_bars_and_order_are_those_of_the_chosen_resource() -> None:
     shown = Shown(consumed(Line("", "anna", "", "", HOUR), Line("", "ben", "", "", wide)), (By.USER,), "gpu")
 
     assert [line.split()[0] for line in printed(shown)[1:]] == ["ben", "anna", "total"]
+
+
+def test_a_table_has_a_bounded_number_of_lines_and_the_total_of_all() -> None:
+    lines = [Line("", f"user{number}", "", "", RunSums(1, 0, 3600.0)) for number in range(1_200)]
+    shown = Shown(consumed(*lines), (By.USER,), "cpu")
+    text = printed(shown)
+
+    assert sum("user" in line for line in text[1:]) == 1_000
+    assert next(line.split() for line in text if "total" in line)[:3] == ["total", "1200", "1,200"]
+    assert left_out_words(shown) == "the table has the first 1,000 of 1,200 lines; --csv and --json print all lines"
+    assert left_out_words(Shown(consumed(*lines[:1_000]), (By.USER,), "cpu")) == ""
+    assert len(csv_text(shown).splitlines()) == 1_201
+    assert len(usage_json(shown)["lines"]) == 1_200  # type: ignore[arg-type]
 
 
 def test_csv_has_the_keys_and_every_sum_and_nothing_that_a_spreadsheet_computes() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -88,6 +90,17 @@ def test_the_oldest_are_thrown_away(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     kept = sorted(path.name for path in tmp_path.iterdir())
     assert kept == [f"broken-170000000000{at}.{kind}" for at in (2, 3) for kind in ("json", "yaml")]
+
+
+def test_nothing_is_written_to_a_folder_that_another_account_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foreign = SimpleNamespace(st_uid=os.geteuid() + 1)
+    monkeypatch.setattr(Path, "lstat", lambda _: foreign)
+
+    with pytest.raises(PermissionError, match="another account made it"):
+        keep_broken_tree(TreeInput(total=TOTAL), BrokenInvariant("x"), tmp_path, 5)
+    assert not list(tmp_path.iterdir())
 
 
 def test_no_more_trees_are_tried_than_allowed() -> None:

@@ -198,7 +198,7 @@ def test_nodes_come_and_go_and_no_more_go_than_there_are() -> None:
     assert of_a.after is not None
     assert of_a.after.fair_resources.cpu == 300
     assert isinstance(refused, BadRequest)
-    assert "each are more than the nodes" in refused.text()
+    assert "each cannot be removed" in refused.text()
 
 
 def test_nodes_that_have_more_than_an_update_counts_are_refused() -> None:

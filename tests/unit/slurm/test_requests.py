@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import pytest
 
 from headrace.errors import BadInput
+from headrace.ids import TreeName
 from headrace.pools.amounts import NOTHING
 from headrace.resources import Resources
 from headrace.wire.operation_spec import OperationSpec, Upstream, UpstreamEnd
 from headrace.wire.preemption import InterruptSignal
+from headrace.wire.refusals import BadRequest, Refused
 from headrace_cli.slurm.command_line import NoCounterpart
 from headrace_cli.slurm.numbers import operation_of
 from headrace_cli.slurm.options import SBATCH
 from headrace_cli.slurm.pools_file import PoolsFile, choose, parse_pools_file
 from headrace_cli.slurm.request import Submitter, submission
+from headrace_cli.slurm.submit import _start
 
 ME = Submitter(
     "ada", "login1", "/home/ada", {"PATH": "/bin", "MODE": "fast", "SLURM_JOB_ID": "9", "HEADRACE_NODE": "x"}, "t0ken"
@@ -243,3 +248,19 @@ def test_a_job_with_a_signal_may_requeue_itself(tmp_path: Path, wish: str) -> No
 
     assert started(made, tmp_path, "exit 4") == 4
     assert started(made, tmp_path, 'kill -s ALRM "$SLURM_TASK_PID"; exit 4') == 75
+
+
+async def test_a_refused_job_is_refused_with_the_option_of_slurm() -> None:
+    async def refuse(*_: object, **__: object) -> NoReturn:
+        raise Refused(BadRequest("time_limit", "2h", "at most 1h"))
+
+    async def at(pool: str) -> str:
+        return pool
+
+    trees: Any = SimpleNamespace(own=TreeName("default"))
+    pools: Any = SimpleNamespace(of=lambda _: SimpleNamespace(at=at))
+    client: Any = SimpleNamespace(start=refuse, trees=trees, pools=pools)
+    given = SBATCH.read(["--time=2:00:00"])
+    job = submission(given, choose(given, PoolsFile()), ME, "job.sh", given.words)
+    with pytest.raises(Refused, match=r"^--time: 2h cannot be used; expected at most 1h"):
+        await _start(client, job, None)

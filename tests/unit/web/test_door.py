@@ -6,7 +6,8 @@ from itertools import count
 
 import pytest
 
-from headrace_web.door import TOKEN_HEADER, Door, Session, SharedDoor
+from headrace_web.door import TOKEN_HEADER, Door, Session
+from headrace_web.shared_door import SharedDoor
 
 HOST = {"host": "127.0.0.1:8040"}
 
@@ -39,7 +40,7 @@ def test_a_restarted_service_admits_whom_it_admitted_before() -> None:
 
 
 def test_a_token_passes_and_is_left_to_the_bus() -> None:
-    shared = SharedDoor(read_only=True)
+    shared = SharedDoor(lambda: "secret", lambda: 0, read_only=True)
     for door in (a_door(), shared):
         assert door.refuses("GET", HOST | {"authorization": "Bearer headrace_x"}, "") is None
     assert status(a_door(), host="evil.example", authorization="Bearer headrace_x") == 421
@@ -53,7 +54,7 @@ def test_a_token_passes_and_is_left_to_the_bus() -> None:
         denied = shared.refuses(method, headers, "headrace_x")
         assert denied is not None
         assert denied.status == refused
-    assert shared.refuses_origin({}) is not None
+    assert shared.refuses_origin({"origin": "https://evil.example"}) is not None
 
 
 def test_a_ticket_admits_one_browser() -> None:

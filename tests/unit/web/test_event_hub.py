@@ -104,6 +104,7 @@ async def test_all_readers_share_one_subscription_and_each_gets_what_it_wants() 
         source.tell(2, pool="other")
         await until(lambda: every.told == [1, 2])
         assert (some.told, source.followed) == ([1], 1)
+        assert every.got[1] is some.got[1], "an event is made and written once for all readers"
         assert [event.event for event in every.got] == ["following", "operation", "operation"]
         tasks.cancel_scope.cancel()
 
@@ -136,6 +137,29 @@ async def test_a_slow_reader_loses_the_oldest_events_and_is_told(monkeypatch: An
         source.tell(*range(1, 11))  # in one turn of the loop, so that the reader takes none in between
         await until(lambda: slow.told[-1:] == [10])
         assert slow.told == [7, 8, 9, 10]
+        tasks.cancel_scope.cancel()
+
+
+async def test_events_of_a_pause_arrive_together(monkeypatch: Any) -> None:
+    over = anyio.Event()
+
+    async def sleep(_: float) -> None:
+        await over.wait()
+
+    monkeypatch.setattr(anyio, "sleep", sleep)
+    async with a_hub() as (hub, source), anyio.create_task_group() as tasks:
+        reader = Reader(hub)
+        tasks.start_soon(reader.run)
+        await until(lambda: source.follows and len(reader.got) == 1)
+        for number in range(1, 6):
+            source.tell(number)
+            for _ in range(20):
+                await anyio.lowlevel.checkpoint()
+        # Until the pause is over the reader is not woken, and then it gets all at once.
+        assert reader.told == []
+        over.set()
+        await until(lambda: bool(reader.told))
+        assert reader.told == [1, 2, 3, 4, 5]
         tasks.cancel_scope.cancel()
 
 

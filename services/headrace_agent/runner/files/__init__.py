@@ -1,1 +1,1 @@
-"""Files of the runner: records that outlive it, the logs of jobs, and the removal of old logs."""
+"""The files of the runner: records of jobs that outlive the runner, the logs of jobs, and the removal of old logs."""

@@ -1,7 +1,7 @@
 """The exchange folder of a host, and the folders inside it: one for each job that has an account.
 
-Only the runner and the agent write into the exchange folder itself, so no account can replace its entries. No other account can
-enter the folder of a job.
+Only the runner and the agent write into the exchange folder itself, so no account of a job can replace the folders in it. Only the account
+of a job (and root) can enter the folder of the job.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FOR_ACCOUNTS = 0o711
 
 
 def open_exchange(folder: str) -> int:
-    """Return a descriptor of the exchange folder, which is made if missing and closed to others.
+    """Return a descriptor of the exchange folder. The folder is made if it is missing. Other accounts cannot list it.
 
     Raises `ForeignFolder`, OSError.
     """
@@ -29,7 +29,7 @@ def open_exchange(folder: str) -> int:
 def make_job_folder(path: str, account: Account) -> None:
     """Make the folder of one job in the exchange folder. It belongs to the job's account, and no other account can enter it.
 
-    A folder from an earlier start of the job is renamed. Raises OSError.
+    If an earlier start of the job left a folder with this name, that folder is renamed. Raises OSError.
     """
     parent, _, name = path.rpartition("/")
     exchange = open_exchange(parent)

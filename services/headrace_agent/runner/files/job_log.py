@@ -1,4 +1,4 @@
-"""The log of a job: two streams, each of which keeps its newest output and never exceeds its cap.
+"""The log of a job: two streams (stdout and stderr), each of which keeps its newest output and never exceeds its cap.
 
 When the file of a stream has reached half of the cap, it is renamed to `….1`, replacing the older file of that name, and a new file
 is begun. Offsets into a stream are logical: they count every byte that the job ever wrote. From the first rotation on, a third
@@ -16,7 +16,7 @@ from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.host.files import LinuxFiles, write_file
 
 Stream = Literal["stdout", "stderr"]
-#: Smallest cap of a stream in bytes. With a smaller cap there would be a rename for every few lines.
+#: Smallest cap of a stream in bytes. With a smaller cap the file would be rotated every few lines.
 SMALLEST_CAP_BYTES = 64 * 1024
 TAIL_BYTES = 2048
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_APPEND
@@ -30,12 +30,12 @@ class LogUnwritable(Exception):
 
 
 def job_name(job: JobKey) -> str:
-    """Return the job's name as one word, as its marker and the names of its files contain it."""
+    """Return the job's name as one word. The job's processes carry it as their marker, and the names of the job's files contain it."""
     return f"{job.operation}.{job.index}.{job.attempt}"
 
 
 def job_fields(job: JobKey, allocation: str = "") -> dict[str, object]:
-    """Return the fields by which an operation can be followed through the logs of all services."""
+    """Return the fields of a log line by which a job and its operation can be followed through the logs of all services."""
     fields: dict[str, object] = {"operation": job.operation, "index": job.index, "attempt": job.attempt}
     return fields | {"allocation": allocation} if allocation else fields
 
@@ -46,7 +46,7 @@ def log_name(job: JobKey, stream: Stream) -> str:
 
 
 class StreamWriter:
-    """Writes one stream. The file is made with the first byte."""
+    """Writes one stream. The file is made when the first byte is written."""
 
     def __init__(self, files: LinuxFiles, path: str, cap_bytes: int, *, with_tail: bool) -> None:
         self.path = path
@@ -96,7 +96,7 @@ class StreamWriter:
             self._unlink(leftover)
         try:
             self._fd = self._files.open(self.path, _NEW_FILE)
-        # The file or its folder was removed while the job wrote nothing.
+        # The folder was removed before the job wrote anything.
         except FileNotFoundError:
             self._files.make_folder(os.path.dirname(self.path))
             self._fd = self._files.open(self.path, _NEW_FILE)

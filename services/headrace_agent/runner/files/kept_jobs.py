@@ -5,10 +5,10 @@ either that the job may be running, or how it ended. The file of an acknowledged
 Making and removing a file would cost far more than writing the records, and for each new file ext4 searches all files that were
 removed in the last seconds.
 
-Behind the newest record there may be records of an earlier job. Their checksums do not match, because each checksum depends on
-the checksum of the file's first record. A torn record (the runner was killed during the write, or the disk was full) counts as not
-written. Nothing is synced: what was written survives a killed runner, and after a crash of the host no process is left that a
-file could describe.
+Behind the newest record there may be records of an earlier job. Their checksums do not match, because each checksum depends on the checksum
+of the file's first record. A torn record (the runner was killed during the write, or the disk was full) counts as not written. Nothing is
+synced to the disk: what was written survives a kill of the runner. After a crash of the host the files are not needed to find processes,
+because none is left.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class JobRecord(msgspec.Struct, frozen=True, tag="job"):
     allocation: str
     #: Identity of the boot in which the job was started. After another boot of the host, the job's process certainly does not exist.
     boot: str
-    #: Record of the decision that started the allocation, for the report of a lost job; None in files of older versions.
+    #: Record of the decision that started the allocation, which becomes part of the job's end if the job is lost; None in files of older
+    #: versions.
     start: StartRecord | None = None
 
 
@@ -58,10 +59,10 @@ KeptRecord = JobRecord | ProcessRecord | EndRecord
 
 
 class Leftover(msgspec.Struct, frozen=True):
-    """A job that an earlier runner started, but whose end it did not record."""
+    """A job that an earlier runner started or was about to start, and whose end that runner did not record."""
 
     record: JobRecord
-    #: The main process. None: it was not started, or the runner was killed before it recorded the process.
+    #: The main process. None: the process was not started, or the runner was killed before it recorded the process.
     process: ProcessRecord | None
 
 
@@ -82,13 +83,13 @@ class _File(msgspec.Struct):
     """The file of one job."""
 
     path: str
-    #: Descriptor; -1: the file is closed. It is open only from the record of the job to the record of the job's end, since each open
-    #: file makes the start of every process more expensive.
+    #: Descriptor; -1: the file is closed. The file is open only until the job's end is recorded, since each open file makes the start of
+    #: every process more expensive.
     fd: int = -1
     #: Offset of the next record.
     size_bytes: int = 0
-    #: Checksum of the first record, on which the checksums of the later records depend. 0 in a file of an older version, whose
-    #: checksums do not depend on it.
+    #: Checksum of the first record, on which the checksums of the later records depend. 0 for a file that an older version wrote: there,
+    #: each checksum stands alone.
     first: int = 0
 
 
@@ -108,7 +109,7 @@ class KeptJobs:
         #: Number of the newest file, which is its name.
         self._serial = 0
         self._of_job: dict[JobKey, _File] = {}
-        #: Files that belong to no job.
+        #: Free files, which belong to no job and are used for later jobs.
         self._free: list[_File] = []
         #: Ends that could not be written, oldest first.
         self._unwritten: dict[JobKey, JobEnd] = {}
@@ -116,7 +117,7 @@ class KeptJobs:
 
     @property
     def trouble(self) -> str:
-        """Return how many ends are held in memory only, and why; empty if none is."""
+        """Return how many ends are held in memory only, and why; empty if every end was written."""
         count = len(self._unwritten)
         return f"{count} ends of jobs are held in memory only: {self._trouble}" if count else ""
 
@@ -193,13 +194,13 @@ class KeptJobs:
         return True
 
     def retry(self) -> None:
-        """Write the oldest unwritten end again, and if that works the later ends too."""
+        """Try again to write the ends that are held in memory, the oldest first, until one of them cannot be written."""
         for end in list(self._unwritten.values()):
             if not self.write_end(end):
                 return
 
     def forget(self, job: JobKey) -> None:
-        """Release the job's file, if there is one."""
+        """Release the job's file, if there is one: mark it as free, or remove it."""
         self._unwritten.pop(job, None)
         file = self._of_job.pop(job, None)
         if file is None:
@@ -266,7 +267,7 @@ class KeptJobs:
             raise OSError(error.errno, error.strerror, file.path) from None
 
     def _remove(self, path: str) -> None:
-        # An end whose file stays is reported again after a restart. That is harmless, because an end counts only once.
+        # If the file of an end stays, the end is reported again after a restart. That is harmless, because an end counts only once.
         with contextlib.suppress(OSError):
             self._files.unlink(path)
 

@@ -1,4 +1,6 @@
-"""Folders for the logs of operations, and a spare folder. Renaming the spare folder costs a third of making a new folder."""
+"""Folders for the logs of operations, and an empty spare folder, which is renamed for the next operation. Renaming it takes a third of the
+time of making a new folder.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ class LogFolders:
         """Make the spare folder for the next operation if there is none. It may be called at any time."""
         if self._has_spare:
             return
-        # An error is noticed and reported when a job is to start.
+        # An error is ignored here. It is reported when a job is to start and its folder cannot be made either.
         with contextlib.suppress(OSError):
             self._files.make_folder(self._spare)
             self._has_spare = self._files.is_fresh_folder(self._spare)

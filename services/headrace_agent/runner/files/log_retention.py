@@ -1,4 +1,4 @@
-"""The size of all logs, and the choice of logs to remove: first those of the operation that was idle for the longest time.
+"""The size of all logs, and the choice of logs to remove: first the logs of the operation that was idle for the longest time.
 
 Logs of an operation that has a job running here are never removed. Sizes are bytes of content, not of disk blocks.
 """
@@ -18,7 +18,7 @@ class _Held(msgspec.Struct):
 
 
 class Retention:
-    """Keeps the size of each operation's logs, and chooses the logs to remove. Times are seconds of Unix time."""
+    """Records the size of each operation's logs, and chooses the logs to remove. Times are seconds of Unix time."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -34,7 +34,7 @@ class Retention:
                 self.total_bytes += size
 
     def holds(self, operation: str) -> bool:
-        """True if the operation has a folder of logs here."""
+        """True if logs of the operation are recorded here, so that its log folder exists."""
         return operation in self._held
 
     def job_started(self, operation: str, now: float) -> None:
@@ -57,7 +57,7 @@ class Retention:
         return self.total_bytes > self._most_bytes and any(held.jobs == 0 for held in self._held.values())
 
     def next_to_go(self) -> str | None:
-        """Return the operation whose logs must be removed now, and drop it from the records.
+        """Return the operation whose logs must be removed now. The size of these logs no longer counts.
 
         Return None if the logs are within the bound, or if all of them are in use.
         """

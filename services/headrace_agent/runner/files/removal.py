@@ -1,9 +1,9 @@
-"""Removes folders a little at a time, so that a folder of a million files blocks nothing.
+"""Removes folders a few files at a time, so that the removal of a million files does not block the runner.
 
-Each folder is first renamed into a trash folder, which costs nothing and frees its name at once. A folder inside another folder
-is moved into the trash too, before its content is read. So a job may nest folders as deep as it can, and every path here stays
-short. Other accounts cannot enter the trash, so only the last part of a path can belong to another account, and the last part
-is never followed if it is a link.
+Each folder is first renamed into a trash folder, which is quick and frees the folder's name at once. A folder inside another folder is
+moved into the trash too, before its content is read. So every path here stays short, however deep a job nests folders. Other accounts
+cannot enter the trash, so they can replace only the last part of a path here by a link, and the last part is never followed if it is a
+link.
 """
 
 from __future__ import annotations
@@ -14,25 +14,26 @@ from collections import deque
 
 from headrace_agent.runner.host.files import LinuxFiles
 
-#: Upper bound of the folders in the trash that are known at a time. A job may leave millions of them.
+#: Largest number of folders in the trash whose names are kept in memory. A job may leave millions of folders.
 MOST_KNOWN = 1_000
 
 
 class Removal:
-    """The folder `trash`. After an error files stay where they are, and the next runner tries again."""
+    """The folder `trash`, and what is to be removed from it. What cannot be removed stays in it, and the next process tries again."""
 
     def __init__(self, files: LinuxFiles, trash: str) -> None:
-        """Make the trash folder. What an earlier runner left in it is removed too. Raises OSError."""
+        """Make the trash folder. What an earlier process left in it will be removed too. Raises OSError."""
         self._files = files
         self._trash = trash
         files.make_folder(trash)
-        #: Folders to empty. None is inside another. There may be more in the trash.
+        #: Known folders in the trash that are to be removed. None is inside another. The trash may hold further folders.
         self._folders = deque[str]()
-        #: What could not be removed from the trash.
+        #: Paths in the trash that could not be removed.
         self._stuck = set[str]()
-        #: True if the trash may have folders that are not known.
+        #: True if the trash may have folders that are not in `_folders`.
         self._has_more = True
-        #: Names in the trash begin with it, and differ from those of earlier runners.
+        #: Random beginning of the names that this process uses in the trash, so that they differ from the names that earlier processes
+        #: used.
         self._life = os.urandom(8).hex()
         self._serial = 0
         self._look()
@@ -42,17 +43,19 @@ class Removal:
         return bool(self._folders) or self._has_more
 
     def remove(self, path: str) -> None:
-        """Remove a folder: at once if it is empty, otherwise step by step. Raises OSError if the folder cannot even be moved."""
+        """Remove a folder: at once if it is empty, otherwise by later calls of `step`. Raises OSError if the folder cannot even be
+        moved to the trash.
+        """
         try:
             self._files.remove_folder(path)
             return
         except OSError:
-            # The folder is not empty. If there is another reason for the error, moving the folder shows the reason.
+            # Most likely the folder is not empty. If there is another reason for the error, moving the folder fails too.
             pass
         self._move(path)
 
     def step(self, entries: int = 200) -> None:
-        """Remove about `entries` files."""
+        """Remove about `entries` files from the trash."""
         if not self._folders and self._has_more:
             self._has_more = False
             with contextlib.suppress(OSError):
@@ -78,7 +81,7 @@ class Removal:
             entries -= len(found) + 1
 
     def _look(self) -> None:
-        """Find some folders in the trash."""
+        """Find folders in the trash that are to be removed, at most `MOST_KNOWN` of them."""
         most = MOST_KNOWN + len(self._stuck)
         left = [f"{self._trash}/{entry.name}" for entry in self._files.entries(self._trash, most)]
         self._folders.extend(path for path in left if path not in self._stuck)
@@ -95,7 +98,7 @@ class Removal:
         return True
 
     def _move(self, path: str) -> None:
-        # The entry may be a file, which need not be unlocked. If unlocking failed for another reason, renaming shows whether it matters.
+        # The path may be a file, which cannot be unlocked and need not be. Any other error of `unlock` matters only if renaming fails too.
         with contextlib.suppress(OSError):
             # A folder that its owner may not write in can be renamed only within its parent folder, so it is unlocked first.
             self._files.unlock(path)

@@ -1,4 +1,4 @@
-"""Scratch folders of jobs.
+"""Scratch folders: the working folders of jobs that name no working folder and run as the runner's own account.
 
 A folder that its job leaves empty and unchanged is used again for a later job: removing it and making a new one costs four
 times as much.
@@ -13,7 +13,7 @@ _MOST_SPARE = 64
 
 
 class ScratchFolders:
-    """The folder `scratch` in the state folder. Raises OSError if it cannot be made."""
+    """The scratch folders, in the folder `scratch` of the state folder. Raises OSError if `scratch` cannot be made."""
 
     def __init__(self, files: LinuxFiles, state: str, removal: Removal) -> None:
         self._files = files
@@ -27,7 +27,7 @@ class ScratchFolders:
         self._serial = max(numbers, default=0)
 
     def take(self) -> str:
-        """Return a folder for a job, empty and for its owner only. Raises OSError."""
+        """Return an empty folder for a job, which only its owner can enter. Raises OSError."""
         if self._spare:
             return self._spare.pop()
         self._serial += 1
@@ -38,7 +38,8 @@ class ScratchFolders:
     def give_back(self, path: str, *, is_left: bool) -> None:
         """Take back the folder of a job that has ended.
 
-        `is_left`: no process of the job lives. Raises OSError if the folder cannot even be moved.
+        `is_left` is True if no process of the job lives, so that the folder may be used again. Raises OSError if the folder can neither be
+        used again nor be moved to the trash.
         """
         if is_left and len(self._spare) < _MOST_SPARE and self._files.is_fresh_folder(path):
             self._spare.append(path)

@@ -1,4 +1,4 @@
-"""Accounts of the host."""
+"""Looks up the accounts of the host that jobs run as."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class NoAccount(HeadraceError):
 
 
 class Account(NamedTuple):
-    """An account of the host."""
+    """An account of the host, with its ids, groups and home folder."""
 
     name: str
     uid: int
@@ -27,7 +27,7 @@ class Account(NamedTuple):
     home: str
 
     def environment(self) -> dict[str, str]:
-        """Return the variables that depend on the account."""
+        """Return the environment variables that depend on the account."""
         return {"HOME": self.home, "LOGNAME": self.name, "USER": self.name}
 
 

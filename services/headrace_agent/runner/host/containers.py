@@ -1,8 +1,8 @@
-"""Finds the container of a job, and the command that runs a program in it.
+"""Finds the container of a job, and makes the command that runs another program in this container.
 
-Podman and Apptainer start containers in different ways, but both end as a process that carries the marker of the job and has another root
-folder than the host. A program joins the namespaces of this process, so it stays a child of the runner, in the cgroup of the job and at
-the terminal of its session. With `podman exec` a program would be a child of a daemon that outlives the session.
+Podman and Apptainer start containers in different ways. With both, the container has a process that carries the marker of the job and has
+another root folder than the host. The program joins the namespaces of this process. So the program is a child of the runner, in the cgroup
+of the job and at the terminal of the session. With `podman exec` it would be a child of a daemon that outlives the session.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ class Container(NamedTuple):
         if program is None:
             raise FileNotFoundError("nsenter")
         joins = [option for name, option in _NAMESPACES.items() if name in self.namespaces]
-        # In a user namespace the account keeps its own ids, as the processes of the container do.
+        # In a user namespace nsenter would switch to uid 0. With this option the program keeps the ids of the account, as the other
+        # processes of the container do.
         joins += ["--preserve-credentials"] if "user" in self.namespaces else []
-        # These variables are set only inside the container. nsenter starts on the host: its loader would obey them too, and look on the
-        # host for libraries of the image.
+        # Variables of the dynamic loader are set only inside the container, by `env`. nsenter itself starts on the host. With these
+        # variables its loader would look on the host for libraries of the image.
         of_loader = [f"{name}={value}" for name, value in self.environment.items() if name.startswith(_OF_LOADER)]
         inside = ["env", *of_loader, *argv] if of_loader else argv
         return [program, f"--target={self.pid}", *joins, "--root", "--wd", "--", *inside], {
@@ -52,9 +53,10 @@ class Container(NamedTuple):
 
 
 def find_container(processes: LinuxProcesses, marker: str, uid: int) -> Container | None:
-    """Return the container of the job with this marker, which runs as `uid`, or None if none of its processes runs in a container yet.
+    """Return the container of the job with this marker, or None if no process of the job runs in a container yet. `uid` is the account of
+    the job.
 
-    A process of another account may carry the marker too: each process can write its own environment.
+    Processes of other accounts are ignored: any process can put the marker into its own environment.
     """
     first = min(_inside(processes, marker, uid), default=None)
     if first is None:
@@ -83,7 +85,7 @@ def find_container(processes: LinuxProcesses, marker: str, uid: int) -> Containe
 
 
 def _inside(processes: LinuxProcesses, marker: str, uid: int) -> Iterator[tuple[int, int]]:
-    """Yield the processes of the job that run in its container, as the time of their start and their pid."""
+    """Yield the time of the start and the pid of each process of the job that runs in its container."""
     root = os.stat("/")
     for pid in processes.pids():
         if processes.marker(pid) != marker:

@@ -1,7 +1,7 @@
-"""A cgroup v2 device filter: processes in a cgroup cannot open certain character devices.
+"""A device filter for a cgroup: it keeps the processes of the cgroup from opening certain character devices.
 
-cgroup v2 has no file for this; the kernel asks a BPF program at each opening of a device file. The program is assembled here,
-since it only compares numbers. Loading and attaching it needs root.
+cgroup v2 has no control file for this. Instead, the kernel asks a BPF program each time a device file is opened. The program only compares
+numbers, so it is assembled here without a compiler. Only root can load and attach it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PROG_LOAD: Final = 5
 _PROG_ATTACH: Final = 8
 _TYPE_CGROUP_DEVICE: Final = 15
 _ATTACH_CGROUP_DEVICE: Final = 6
-#: Flag of the attachment: programs of the cgroups above, such as those of systemd, stay in force.
+#: Flag for attaching the program: the programs of the cgroups above, such as those that systemd attached, stay in force.
 _ALLOW_MULTI: Final = 2
 _CHARACTER_DEVICE: Final = 2
 _ATTRIBUTES_BYTES: Final = 128

@@ -1,4 +1,4 @@
-"""Files and folders of the host. All calls raise OSError as the system does, and paths are absolute."""
+"""Files and folders of the host. All methods raise the OSError of the system call that failed. Paths are absolute."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LinuxFiles:
     """Files and folders by system calls. Nothing here follows a symbolic link in the last part of a path."""
 
     def make_folder(self, path: str) -> None:
-        """Make the folder, for its owner only. Its parent must exist. An existing folder stays as it is.
+        """Make a folder that only its owner can enter. The parent folder must exist. An existing folder stays as it is.
 
         Raises `ForeignFolder` if an existing folder belongs to neither this account nor root.
         """
@@ -41,8 +41,8 @@ class LinuxFiles:
 
     def unlock(self, path: str) -> None:
         """Give the owner of a folder all permissions on it. Raises OSError for anything but a folder."""
-        # A descriptor of this kind needs no permissions. The path is resolved once, so a link cannot replace the folder
-        # meanwhile.
+        # O_PATH needs no permissions on the folder itself. The path is resolved only once, so replacing the folder by a link afterwards has
+        # no effect.
         fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             if os.fstat(fd).st_mode & _OWNER_ONLY != _OWNER_ONLY:
@@ -51,7 +51,7 @@ class LinuxFiles:
             os.close(fd)
 
     def is_fresh_folder(self, path: str) -> bool:
-        """True if the folder is as `make_folder` makes one: empty, and for its owner only.
+        """True if the folder is as `make_folder` makes folders: empty, owned by this account, and closed to all others.
 
         Raises OSError if nothing exists there.
         """
@@ -73,7 +73,7 @@ class LinuxFiles:
         os.chmod(folder, 0o755)
 
     def leave_word(self, path: str, data: bytes) -> None:
-        """Replace a small file that every account may read, in a folder where others may write. Raises OSError."""
+        """Replace a small file by one that every account may read, in a folder where other accounts may write. Raises OSError."""
         new = f"{path}.new"
         with contextlib.suppress(FileNotFoundError):
             os.unlink(new)
@@ -118,7 +118,7 @@ class LinuxFiles:
         try:
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except NotADirectoryError:
-            # The link may lead to a folder, but it must not be followed.
+            # The path may be a link to a folder. Links are not followed, and the error says that it is a link.
             if os.path.islink(path):
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path) from None
             raise
@@ -144,7 +144,7 @@ class LinuxFiles:
 
 
 def _is_empty(folder: str) -> bool:
-    """True if a folder has no entry. Its names are not read as a whole: a job may leave millions."""
+    """True if a folder has no entry. The list of names is not read to its end: a job may leave millions of files."""
     with os.scandir(folder) as listing:
         return next(listing, None) is None
 

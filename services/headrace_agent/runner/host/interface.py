@@ -1,6 +1,6 @@
-"""The port to the host: the runner uses every file, process and clock through a `Host`.
+"""The interface to the host: the runner uses files, processes, terminals and clocks only through a `Host`.
 
-A test may replace a part by a subclass and so make any single call fail.
+A test may replace each part by an object of a subclass, and so make any single call fail.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from headrace_agent.runner.host.terminals import LinuxTerminals
 
 
 class Host(NamedTuple):
-    """The host as the runner sees it."""
+    """All parts of the host that the runner uses."""
 
     files: LinuxFiles
     processes: LinuxProcesses

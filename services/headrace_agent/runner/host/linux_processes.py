@@ -1,4 +1,4 @@
-"""Processes and clocks of the real host."""
+"""The processes and clocks of the host, by system calls and /proc."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from headrace.runtime.engine import NS_PER_MS, Moment
 from headrace_agent.runner.host.starting import Starter
 from headrace_agent.runner.protocol import HELPER_PREFIX, MARKER, RUNNER_MARKER
 
-#: Word in the command line of a runner.
+#: Word in the command line of a runner, by which the command line is recognized.
 _RUNNER_MODULE = b"headrace_agent.runner"
 _FIONREAD = 0x541B
 _PROC_BYTES = 4096
-#: States in /proc/<pid>/stat: a zombie, and two names for a process that is just being removed.
+#: States in /proc/<pid>/stat that mean a dead process: a zombie, and two names for a process that is just being removed.
 _DEAD = (b"Z", b"X", b"x")
 #: Position of the start time among the fields of /proc/<pid>/stat, where the state has position 0. proc(5) calls it field 22.
 _BEGUN = 19
-#: Positions of three addresses: the address of the process's code, and those at which its environment begins and ends. proc(5) calls them
-#: fields 26, 50 and 51. The address of the code is 0 only during exec, which sets it last, and for a process without memory.
+#: Positions, among the same fields, of three addresses: where the process's code begins, where its environment begins, and where its
+#: environment ends. proc(5) calls them fields 26, 50 and 51. The address of the code is 0 only during exec, which sets it last, and for a
+#: process without memory.
 _CODE_ADDRESS = 23
 _ENVIRONMENT_BEGINS = 47
 _ENVIRONMENT_ENDS = 48
@@ -42,7 +43,7 @@ class Reaped(NamedTuple):
 
 
 class LinuxProcesses:
-    """Processes and clocks by system calls and /proc.
+    """The processes and clocks of the host.
 
     `runner` is the state folder of the runner whose jobs `marker` recognizes.
     """
@@ -52,12 +53,14 @@ class LinuxProcesses:
         self.starter = Starter(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
         self._is_reaper = False
         self._children_fd = -1
-        # Some kernels are built without this file; no child is found then.
+        # Some kernels are built without this file. `children` then looks at all processes instead.
         with contextlib.suppress(FileNotFoundError):
             self._children_fd = os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY | os.O_CLOEXEC)
 
     def become_reaper(self) -> bool:
-        """Make this process the parent of all orphans below it, even of daemons. Return False if the kernel refuses."""
+        """Make this process a subreaper: descendants of it that lose their parent become its children, even daemons. Return False if
+        the kernel refuses.
+        """
         self._is_reaper = adopt_orphans(True)
         return self._is_reaper
 
@@ -68,7 +71,7 @@ class LinuxProcesses:
         time.sleep(length_ms / 1000)
 
     def pipe(self) -> tuple[int, int]:
-        """Return the reading end, which never blocks, and the writing end."""
+        """Return the two ends of a new pipe: the reading end, which never blocks, and the writing end."""
         ours, theirs = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(ours, False)
         return ours, theirs
@@ -83,12 +86,12 @@ class LinuxProcesses:
     def signal(self, pid: int, number: int) -> bool:
         """Send a signal. Return False if there is no such process.
 
-        Return True for a process that this account may not signal, as after `sudo`.
+        Return True also if this account may not signal the process, such as a process that a job started by `sudo`.
         """
         return _is_there(lambda: os.kill(pid, number))
 
     def signal_group(self, pgid: int, number: int) -> bool:
-        """Send a signal to a process group. Return False if the group has no member, not even an unreaped one."""
+        """Send a signal to a process group. Return False if the group has no process, not even a dead process that was not reaped."""
         return _is_there(lambda: os.killpg(pgid, number))
 
     def signal_pidfd(self, pidfd: int, number: int) -> bool:
@@ -116,17 +119,18 @@ class LinuxProcesses:
         resource.prlimit(pid, which, (soft, hard))
 
     def children(self) -> list[int]:
-        """Return the children of the runner: main processes of jobs, and orphans below them.
+        """Return the pids of the runner's children: main processes of jobs and of commands beside jobs, and orphans that they left.
 
-        Empty if the runner does not get orphans.
+        Empty if the kernel refused to make the runner a subreaper.
         """
-        # If this process is no reaper, it may have children of other origin, which must not be killed.
+        # If the runner is no subreaper, orphans do not become its children, and a child may be no process of a job, so it must not be
+        # killed.
         if not self._is_reaper:
             return []
         if self._children_fd < 0:
             me = os.getpid()
             return [pid for pid in self.pids() if _parent(pid) == me]
-        # The file is read at every end of a job, and stays open: opening it again would take ten times as long as reading it.
+        # The file is read whenever a job ends. It stays open, because opening it takes ten times as long as reading it.
         return [int(pid) for pid in _all_of(self._children_fd).split()]
 
     def pids(self) -> list[int]:
@@ -138,15 +142,15 @@ class LinuxProcesses:
         return int(fields[3]) if fields is not None and fields[0] not in _DEAD else None
 
     def begun(self, pid: int) -> int | None:
-        """Return when a process began, in clock ticks since the boot, or None if there is no such process or it is dead."""
+        """Return the time at which a process began, in clock ticks since the boot. Return None if the process does not exist or is dead."""
         fields = _stat_fields(pid)
         return int(fields[_BEGUN]) if fields is not None and fields[0] not in _DEAD else None
 
     def is_copy(self, pid: int) -> bool:
         """True if another process has the command line of a runner of this state folder.
 
-        This process holds the lock of the folder, so the other process is no runner. It is the process of a job that an earlier
-        runner was starting, and does not run the program of the job yet.
+        This process holds the lock of the folder, so the other process is no runner. It is a copy of an earlier runner that was to become
+        the process of a job, and does not run the job's program yet.
         """
         try:
             words = read_proc(f"/proc/{pid}/cmdline", LARGEST_COMMAND_LINE_BYTES).split(b"\0")
@@ -157,7 +161,8 @@ class LinuxProcesses:
         return is_runner and os.path.realpath(state) == os.fsencode(os.path.realpath(self._runner))
 
     def marker(self, pid: int) -> str | None:
-        """Return the value of `MARKER` in the environment of a process. None while the process starts another program or ends.
+        """Return the value of `MARKER` in the environment of a process. Return None while the process is starting another program or is
+        ending.
 
         The value is empty if there is no marker, if the environment cannot be read, or if the process belongs to another
         runner.
@@ -216,9 +221,9 @@ def _stat_fields(pid: int) -> list[bytes] | None:
 def _is_changing(pid: int) -> bool:
     """True while the process is in exec, and while it ends. Its environment cannot be read then.
 
-    A process that is ending has no memory any more, and the runner's account has no permission to read its environment. Until the
-    process has ended, its children do not become children of the runner. If the runner has no permission to read a process at all,
-    the kernel shows 0 for the addresses of the process's environment.
+    A process that is ending has no memory any more, and the runner's account has no permission to read its environment. Until the process
+    has ended, its children do not become children of the runner. If the runner has no permission to read a process at all, the kernel shows
+    0 for both ends of its environment, so such a process counts as not changing.
     """
     fields = _stat_fields(pid)
     if fields is None:

@@ -1,11 +1,12 @@
-"""The start of a process without blocking the loop of the runner.
+"""Starts processes without blocking the loop of the runner.
 
-A job chooses its program and its working folder. Both may lie on a file system that does not answer. Besides, the owner of a file
-can hold a lease on the file, and `exec` waits until the lease is released. So only a child process or a thread accesses the files,
-never the thread of the loop. A `Starting` has a descriptor for the poll, which reports when the program runs or cannot run.
+A job chooses its program and its working folder, and opening them may take for ever: they may lie on a file system that does not answer, or
+the owner of the program's file may hold a file lease on it, and `exec` waits until the lease is released. So only a child process or a
+thread accesses the files, never the thread of the loop. A `Starting` has a descriptor for the poll, which reports when the program runs or
+cannot run.
 
-* With the runner's own account: a thread calls `posix_spawn`, and only this thread waits for the child. The child shares the memory
-  of the runner until its program runs, so the start costs only a quarter of a start by copying the runner.
+* With the runner's own account: a thread calls `posix_spawn`, and only this thread waits for the child. The child shares the memory of the
+  runner until its program runs. So the start takes only a quarter of the time of the other way, which copies the runner.
 * With another account: the child is a copy of the runner. It switches to the account before it accesses the folder and the program.
 """
 
@@ -56,11 +57,11 @@ class Spawn(NamedTuple):
     stderr_fd: int
     #: Account of the process; None: the runner's own.
     account: Account | None = None
-    #: Soft and hard limits that a process with an account sets for itself before it becomes its program. Setting them from
-    #: outside requires a capability (CAP_SYS_RESOURCE) that root does not have in a container.
+    #: Soft and hard limits that a process with an account sets for itself before it runs its program. Setting them from outside requires a
+    #: capability (CAP_SYS_RESOURCE) that root does not have in a container.
     limits: ProcessLimits = MappingProxyType({})
-    #: The file of a cgroup that a process with an account joins before it becomes its program, so that every process which the
-    #: program starts is inside; empty: none.
+    #: The `cgroup.procs` file of a cgroup that a process with an account joins before it runs its program, so that every process which the
+    #: program starts is in the cgroup too; empty: none.
     cgroup_file: str = ""
     #: Descriptor of the input; negative: empty input.
     stdin_fd: int = -1
@@ -69,7 +70,7 @@ class Spawn(NamedTuple):
 
 
 class CannotStart(HeadraceError):
-    """A process did not become its program."""
+    """A new process could not begin to run its program."""
 
     def __init__(self, part: StartPart, error: int) -> None:
         self.part = part
@@ -114,7 +115,8 @@ class Starter:
     def begin(self, order: Spawn) -> Starting:
         """Begin to start a process in a session of its own.
 
-        Raises OSError if the host lacks the resources, and ValueError for words or variables that no process can be given.
+        Raises OSError if the host lacks resources, and ValueError if the command or the environment contains something that no process can
+        be given.
         """
         words, variables = _encoded(order)
         fd, report_fd = os.pipe2(os.O_CLOEXEC)
@@ -132,7 +134,7 @@ class Starter:
         return starting
 
     def is_over(self, starting: Starting, timeout_ms: int) -> bool:
-        """Wait at most `timeout_ms`, and return True if the program runs or cannot run."""
+        """Wait at most `timeout_ms` for the outcome of a start. Return True if it is known: the program runs, or cannot run."""
         poll = select.poll()
         poll.register(starting.fd, select.POLLIN)
         return bool(poll.poll(timeout_ms))
@@ -140,8 +142,8 @@ class Starter:
     def result(self, starting: Starting) -> int:
         """Return the pid of a process whose `fd` is readable, and close `fd`.
 
-        Raises `CannotStart` if the program cannot run. If there is a process nevertheless, it ends by itself, and the caller must
-        reap it.
+        Raises `CannotStart` if the program cannot run. A process may exist nevertheless (`starting.pid`). It ends by itself, and the caller
+        must reap it.
         """
         report = os.read(starting.fd, _REPORT_BYTES)
         os.close(starting.fd)
@@ -149,18 +151,20 @@ class Starter:
             os.close(starting.report_fd)
             self._in_threads -= 1
         error, _, part = report.partition(b" ")
-        # The report has a second part only if the program cannot run. A copy of the runner that has become its program wrote no report:
-        # `exec` closed its end of the pipe.
+        # The report has a second part only if the program cannot run. If a copy of the runner has become its program, the report is empty:
+        # `exec` closed the writing end of the pipe.
         if not part:
             return starting.pid
         raise CannotStart(part.decode(), int(error))  # type: ignore[arg-type]
 
     def kill(self, starting: Starting, known: Collection[int]) -> None:
-        """Kill a starting process without waiting for its end. `known` holds the pids of processes that run their program."""
+        """Kill a starting process without waiting for its end. `known` holds the pids of processes that run their program already; they
+        are spared.
+        """
         starting.is_unwanted = True
         pids = {starting.pid} if starting.pid else _children_of(starting.thread) - set(known)
         for pid in pids:
-            # The signal is refused if the program meanwhile runs as another user.
+            # The signal is refused if the program runs by now, as another user.
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -179,7 +183,9 @@ class Starter:
         self._orders.put((starting, call))
 
     def _work(self) -> None:
-        """Run the loop of a thread. All signals are blocked in this thread: signals to the runner must reach the thread of the loop."""
+        """Start processes in order, for ever, in a thread of its own. All signals are blocked in this thread, so that signals to the
+        runner reach the thread of the runner's loop.
+        """
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         me = threading.get_native_id()
         while True:
@@ -189,7 +195,7 @@ class Starter:
                 starting.pid = call.perform(starting)
             except CannotStart as error:
                 starting.report(error)
-            # Any error is reported. Without a report the job would fail only at the end of its start timeout.
+            # Any other error is reported too. Without a report the job would fail only when its start timeout is over.
             except Exception:
                 starting.report(CannotStart("process", errno.EINVAL))
             else:
@@ -197,7 +203,7 @@ class Starter:
 
     def _begin_in_copy(self, starting: Starting, order: Spawn, account: Account) -> None:
         for fd in (order.stdout_fd, order.stderr_fd, order.stdin_fd):
-            # The files are given to the account, because the program may open them by name, for example as /dev/stderr.
+            # The pipes or files are given to the account, because the program may open them by name, for example as /dev/stderr.
             if fd >= 0:
                 os.fchown(fd, account.uid, account.gid)
         pid = os.fork()
@@ -211,7 +217,8 @@ def _become(order: Spawn, account: Account, stdin: int, starting: Starting) -> N
     """Turn this process, a copy of the runner, into the program of an order."""
     part: StartPart = "process"
     try:
-        # A signal for the account must end this process, and must not count as a signal to the runner.
+        # From now on a signal must end this process. Through the wakeup descriptor, which this process shares with the runner, the signal
+        # would also count as a signal to the runner.
         signal.set_wakeup_fd(-1)
         for each in (*_HANDLED, *_TO_DEFAULT):
             signal.signal(each, signal.SIG_DFL)
@@ -252,7 +259,7 @@ def _become(order: Spawn, account: Account, stdin: int, starting: Starting) -> N
 
 
 class _PosixSpawn:
-    """One call of `posix_spawn`, prepared up to the point where files of the job are accessed."""
+    """One call of `posix_spawn`. Making the object prepares the call without accessing files of the job; `perform` accesses them."""
 
     def __init__(self, order: Spawn, stdin: int, words: list[bytes], variables: list[bytes]) -> None:
         self._order = order
@@ -282,7 +289,7 @@ class _PosixSpawn:
             if starting.is_unwanted:
                 raise CannotStart("process", errno.EAGAIN)
             words = (os.fsencode(program), self._actions, _attributes(), self._argv, self._variables)
-            # Only this call releases Python's lock, so that the loop runs meanwhile.
+            # This is the only call here that releases Python's global lock, so that the runner's loop continues meanwhile.
             error: int = _waiting_library().posix_spawn(ctypes.byref(pid), *words)
         finally:
             _library().posix_spawn_file_actions_destroy(self._actions)
@@ -294,15 +301,15 @@ class _PosixSpawn:
 
 @cache
 def _library() -> ctypes.PyDLL:
-    """Return the C library for short calls, which keep Python's lock: releasing and taking it again would take longer than the
-    calls.
+    """Return the C library for short calls, which keep Python's global lock: releasing the lock and taking it again would take longer than
+    such a call.
     """
     return ctypes.PyDLL(None)
 
 
 @cache
 def _waiting_library() -> ctypes.CDLL:
-    """Return the C library for blocking calls, which release Python's lock to other threads."""
+    """Return the C library for blocking calls, which release Python's global lock, so that other threads run meanwhile."""
     return ctypes.CDLL(None)
 
 
@@ -324,7 +331,7 @@ def _attributes() -> ctypes.Array[ctypes.c_char]:
 
 
 def _encoded(order: Spawn) -> tuple[list[bytes], list[bytes]]:
-    """Return words and variables as `exec` takes them. Raises ValueError if `exec` cannot take them."""
+    """Return the words of the command and the variables as bytes, as `exec` takes them. Raises ValueError if `exec` cannot take them."""
     words = [os.fsencode(word) for word in order.argv]
     variables = [os.fsencode(f"{name}={value}") for name, value in order.environment.items()]
     if b"\0" in b"".join((*words, *variables, os.fsencode(order.working_directory))):
@@ -351,8 +358,8 @@ def _program(order: Spawn) -> str:
 
 
 def _cannot_run(path: str, error: OSError) -> CannotStart:
-    """Return the error of a program that `exec` refused. If the file exists although `exec` did not find it, it is a script whose
-    interpreter is missing.
+    """Return the error for a program that `exec` refused. If `exec` did not find the program although its file exists, the file is a script
+    whose interpreter is missing.
     """
     is_script = error.errno == errno.ENOENT and os.path.exists(path)
     return CannotStart("interpreter" if is_script else "program", error.errno or 0)

@@ -1,4 +1,4 @@
-"""Terminals and inputs of processes on the real host."""
+"""The terminals and the input pipes of processes on the host."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ import termios
 
 
 class LinuxTerminals:
-    """Terminals by openpty, and pipes into processes."""
+    """Makes terminals, and pipes for the input of processes, by system calls."""
 
     def input_pipe(self) -> tuple[int, int]:
-        """Return the writing end, which never blocks, and the reading end."""
+        """Return the two ends of a new pipe: the writing end, which never blocks, and the reading end."""
         theirs, ours = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(ours, False)
         return ours, theirs
 
     def open(self) -> tuple[int, int, str]:
-        """Return our end of a new terminal, which never blocks, the other end, and its path. Raises OSError if the host has none left."""
+        """Make a terminal. Return this process's end of it, which never blocks, then the other end, and the path of the other end.
+        Raises OSError if the host allows no further terminal.
+        """
         ours, theirs = os.openpty()
         os.set_blocking(ours, False)
         return ours, theirs, os.ttyname(theirs)
@@ -28,5 +30,5 @@ class LinuxTerminals:
         return os.dup(fd)
 
     def resize(self, fd: int, rows: int, columns: int) -> None:
-        """Set the size of a terminal. Its processes in the foreground get SIGWINCH if the size has changed."""
+        """Set the size of a terminal. If the size has changed, the foreground processes of the terminal get SIGWINCH."""
         fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))

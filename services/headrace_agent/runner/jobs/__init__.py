@@ -1,1 +1,1 @@
-"""Processes of jobs: their start, their limits, their end, and what a killed runner left of them."""
+"""The processes of jobs: their start, their limits, their end, and the processes that a killed runner left."""

@@ -1,4 +1,4 @@
-"""Commands that sessions run beside jobs: they belong to a job and end with it, but the job goes on when they end."""
+"""Commands that sessions run beside jobs. Such a command is killed when its job ends, but the job goes on when the command ends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace_agent.runner.jobs.starts import Starts
 
 
 class CommandsBesideJobs:
-    """The commands of all sessions, by process. The table of sessions adds and removes them."""
+    """The processes of the commands of all sessions. `Sessions` adds and removes them."""
 
     def __init__(self, host: Host, starts: Starts) -> None:
         self._host = host
@@ -22,7 +22,9 @@ class CommandsBesideJobs:
         self.starting: dict[Starting, JobKey] = {}
 
     def end_with(self, job: JobKey, known: set[int]) -> bool:
-        """Kill the commands beside a job that has ended. Return True if there are any. `known` holds the pids of other processes."""
+        """Kill the commands beside a job that has ended. Return True if there are any. `known` holds the pids of the jobs' main
+        processes.
+        """
         running = [pid for pid, owner in self.running.items() if owner == job]
         starting = [each for each, owner in self.starting.items() if owner == job]
         for pid in running:
@@ -32,6 +34,6 @@ class CommandsBesideJobs:
         return bool(running or starting)
 
     def bury(self, starting: Starting) -> None:
-        """Forget a command that did not become its program, and reap its process if it has any."""
+        """Forget a command whose program could not run. If the command has a process nevertheless, kill and reap it."""
         del self.starting[starting]
         self._starts.end_process(starting.pid)

@@ -1,15 +1,15 @@
-"""Isolation: limits jobs to their resources, in the strongest of three ways that this host allows.
+"""Limits jobs to their resources, in the strongest of three ways (kinds of isolation) that works on this host.
 
-* `cgroup2`: a cgroup for each job in a delegated cgroup v2 folder. It limits memory, cpu and the number of all its processes
-  together, and its kill reaches every process. A runner that is root also keeps the job from the GPU devices of other jobs.
-* `rlimit`: limits only the memory of each single process. RLIMIT_DATA counts private writable memory when it is reserved.
-  It includes the full size of thread stacks, so it is set to the job's limit plus some headroom. RLIMIT_AS would count far more
-  (mapped files, address space that runtimes reserve and never touch). A process that asks for more memory is refused, not
-  killed.
+* `cgroup2`: a cgroup for each job in a delegated cgroup v2 folder. The cgroup limits the memory, the cpu and the number of the job's
+  processes, all together, and killing the cgroup reaches each of them. A runner that is root also keeps the job from opening the GPU
+  devices of other jobs.
+* `rlimit`: limits only the memory of each single process. RLIMIT_DATA counts private writable memory when it is reserved. The count
+  includes the full size of thread stacks, so the limit is the job's memory plus some headroom. RLIMIT_AS would count far more (mapped
+  files, and address space that runtimes reserve and never touch). A process that asks for more memory is refused, not killed.
 * `none`: no limits.
 
-The process of a job with an account gets its limits before its program runs. Other jobs get them right after the start: a child
-process that such a job starts immediately may escape the limits, but never the kill at the end.
+If a job has an account, its process gets the limits before it runs its program. The process of any other job gets them right after the
+start: a child process that such a job starts at once may escape the limits, but never the kill at the job's end.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class CannotIsolate(Exception):
 
 
 class JobUsage(NamedTuple):
-    """The resource usage of a job that ended. 0: not known."""
+    """The resource usage of a job that ended. A number is 0 if it is not known."""
 
-    #: Text about the memory limit if that ended the job; else empty.
+    #: Text about the memory limit if processes of the job were killed because of this limit; else empty.
     out_of_memory: str = ""
     cpu_ms: int = 0
     #: Peak memory of all processes together.
@@ -51,18 +51,18 @@ class JobUsage(NamedTuple):
 class Isolation:
     """The weakest isolation, which limits nothing. The stronger kinds are subclasses."""
 
-    #: Name in the runner's full report.
+    #: Name of this kind of isolation in the runner's full report.
     name = "none"
 
     def __init__(self, detail: str) -> None:
-        #: Why the isolation is not stronger.
+        #: Why the isolation is not stronger, or (for a cgroup) in which folder it is; for people.
         self.detail = detail
 
     def prepare(self, run: Run) -> None:
         """Prepare a job's limits before its start. Raises OSError."""
 
     def limits(self, run: Run) -> ProcessLimits:
-        """Return the limits of single processes."""
+        """Return the limits that apply to each single process of a job."""
         return {}
 
     def entry(self, run: Run) -> str:
@@ -70,13 +70,13 @@ class Isolation:
         return ""
 
     def confine(self, run: Run, pid: int) -> None:
-        """Set the limits that are not limits of single processes, right after the start of the process.
+        """Set the limits that apply to the job as a whole, right after the start of its process.
 
-        Raises OSError, but not for a process that is gone already.
+        Raises OSError, but not if the process has ended already.
         """
 
     def kill(self, job: JobKey) -> None:
-        """Kill all processes that are left of a job."""
+        """Kill all remaining processes of a job, as far as this kind of isolation can find them."""
 
     def usage(self, run: Run) -> JobUsage:
         """Return the resource usage of a job that ended."""
@@ -91,7 +91,7 @@ class Isolation:
 
 
 class RlimitIsolation(Isolation):
-    """Limits of single processes, set with prlimit. Raises `CannotIsolate` if the system refuses prlimit."""
+    """Limits the memory of each single process, by prlimit. Raises `CannotIsolate` if the system refuses prlimit."""
 
     name = "rlimit"
 
@@ -120,7 +120,7 @@ class Cgroup2(Isolation):
     name = "cgroup2"
 
     def __init__(self, files: LinuxFiles, folder: str, most_processes: int = 0) -> None:
-        """`most_processes` bounds the processes of each job; 0: no limit. Raises `CannotIsolate`."""
+        """`most_processes` is the largest number of processes of one job; 0: no limit. Raises `CannotIsolate`."""
         super().__init__(f"in {folder}")
         self._files = files
         self._most_processes = most_processes
@@ -183,8 +183,8 @@ class Cgroup2(Isolation):
         missing = sorted({"cpu", "memory"} - set(offered))
         if missing:
             raise CannotIsolate(f"{folder} offers no controller for {' and '.join(missing)}")
-        # A cgroup that gives controllers to its children must not hold a process itself, and this process may be in the folder's own
-        # cgroup.
+        # A cgroup that gives controllers to its children must not hold a process itself. So all processes in the folder's own cgroup, of
+        # which this process may be one, are moved to a child cgroup.
         own = f"{folder}/supervisor"
         self._files.make_folder(own)
         for pid in self._files.read_file(f"{folder}/cgroup.procs", _SMALL_FILE_BYTES).decode().split():
@@ -201,15 +201,15 @@ class Cgroup2(Isolation):
 
     def _make_group(self, path: str) -> None:
         self._files.make_folder(path)
-        # Runtimes size themselves by the limits that they read here. If they cannot read the limits, they use the sizes of the whole
-        # host.
+        # Language runtimes such as Java choose the sizes of heaps and thread pools by the limits that they read here. If they cannot read
+        # the limits, they go by the memory and the cores of the whole host.
         self._files.let_others_read(path)
 
     def _group(self, job: JobKey) -> str:
         return f"{self._jobs}/{job_name(job)}"
 
     def _write(self, path: str, text: str) -> None:
-        # Control files are never created: a missing name is a missing feature.
+        # The file is never created: if a control file does not exist, the kernel lacks the feature.
         write_file(self._files, path, text.encode(), os.O_WRONLY)
 
     def _write_if_there(self, path: str, text: str) -> None:
@@ -233,7 +233,7 @@ class Cgroup2(Isolation):
 def choose_isolation(host: Host, wanted: str, cgroup: str, headroom_bytes: int, most_processes: int = 0) -> Isolation:
     """Return the strongest isolation that works here and is not stronger than `wanted` (`auto`, `cgroup2`, `rlimit` or `none`).
 
-    `most_processes` bounds the processes of each job where cgroups count them; 0: no limit.
+    `most_processes` is the largest number of processes of one job; 0: no limit. It applies only if cgroups count processes here.
     """
     if wanted == "none":
         return Isolation("switched off by the settings")

@@ -1,4 +1,4 @@
-"""Turns a `Run` into a process with its pipes, limits and folders, or into a reason why there is no process."""
+"""Starts the process of a job, with its pipes, limits and folders, from a `Run`. If that is impossible, says why."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LEAST_ROOM_BYTES: Final = 2**20
 
 
 class NotStarted(Exception):
-    """The job has no process. `exit_code` is what a shell would have returned; None: host fault."""
+    """The job could not be started. `exit_code` is the code that a shell would have returned; None: host fault."""
 
     def __init__(self, reason: str, exit_code: int | None) -> None:
         self.exit_code = exit_code
@@ -41,7 +41,9 @@ class NotStarted(Exception):
 
 
 class Ends(NamedTuple):
-    """The descriptors that a new process gets: its ends of its pipes or of its terminal. The receiver must close them after the start."""
+    """The descriptors that a new process gets: the process's ends of its pipes or of its terminal. The receiver of this object must
+    close them after the start.
+    """
 
     stdout_fd: int
     stderr_fd: int
@@ -51,7 +53,7 @@ class Ends(NamedTuple):
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """A job whose process was begun, but does not run its program yet."""
+    """A job whose process is starting, and does not run its program yet."""
 
     run: Run
     order: Spawn
@@ -66,25 +68,26 @@ class Begun(msgspec.Struct, frozen=True):
 
 
 class Launched(msgspec.Struct, frozen=True):
-    """A job that has a process. The receiver must close the descriptors."""
+    """A job whose process runs its program. The receiver of this object must close the descriptors."""
 
     pid: int
     pidfd: int
     #: This process's ends of the pipes. If the job has a terminal, `stdout_fd` is the terminal and `stderr_fd` is negative.
     stdout_fd: int
     stderr_fd: int
-    #: Time of the start, the same as in the job's file.
+    #: Time of the start. The job's file records the same time.
     at: Moment
     #: The scratch folder that was made for the job; empty: none.
     scratch: str
-    #: Why the limits could not be set right after the start, so that the process must be ended; empty: they are set.
+    #: Why the limits could not be set right after the start, so that the process must be ended; empty: the limits are set.
     failure: str = ""
 
 
 class Launcher:
     """Starts jobs.
 
-    `open_files` is the (soft, hard) limit of open files that jobs get. The runner has raised this limit for itself only.
+    `open_files` is the (soft, hard) limit of open files that jobs get. The runner may have raised the limit for itself, which does not
+    apply to jobs.
     """
 
     def __init__(
@@ -110,7 +113,7 @@ class Launcher:
         self.boot = host.files.read_file("/proc/sys/kernel/random/boot_id", 64).decode().strip()
 
     def begin(self, run: Run) -> Begun:
-        """Begin to start a job. Raises `NotStarted`; nothing of the job is left then."""
+        """Begin to start a job. Raises `NotStarted`; everything that was made for the job is then removed again."""
         _refuse_nonsense(run)
         account = account_of(run)
         scratch = ""
@@ -122,7 +125,7 @@ class Launcher:
             raise
 
     def finish(self, begun: Begun) -> Launched:
-        """Finish a start whose `starting.fd` is readable: the process runs its program, or cannot.
+        """Finish a start whose `starting.fd` is readable, which means that the process runs its program or cannot run it.
 
         Raises `NotStarted` as `begin` does.
         """
@@ -155,7 +158,7 @@ class Launcher:
                 self._host.files.remove_folder(scratch)
 
     def make_spare(self) -> None:
-        """Make in advance what the next job will need. Best called while no job runs."""
+        """Make the spare log folder in advance, which saves time when the next operation starts. Best called while no job runs."""
         self._log_folders.make_spare()
 
     def _prepare(self, run: Run, account: Account | None) -> str:
@@ -200,9 +203,10 @@ class Launcher:
             raise _not_started(run, order.working_directory, error) from None
 
     def finish_beside(self, run: Run, starting: Starting) -> tuple[int, int]:
-        """Finish the start of a command whose `starting.fd` is readable. Return the pid and the pidfd of its process.
+        """Finish the start of a command beside a job, when `starting.fd` is readable. Return the pid and the pidfd of the command's
+        process.
 
-        The process then has the limits of the job that the command runs beside. Raises `NotStarted`.
+        The process gets the limits of the job. If they cannot be set, the process is killed. Raises `NotStarted`.
         """
         try:
             pid = self._host.processes.starter.result(starting)
@@ -217,7 +221,9 @@ class Launcher:
         return pid, pidfd
 
     def _output_ends(self, opened: list[int], *, has_terminal: bool) -> tuple[int, int, Ends]:
-        """Return this process's ends of the output and the ends of the job's process. All are added to `opened`. Raises OSError."""
+        """Make pipes or a terminal. Return this process's ends (stdout, stderr) and the ends for the job's process. All descriptors are
+        added to `opened`. Raises OSError.
+        """
         processes = self._host.processes
         if has_terminal:
             ours, theirs, path = self._host.terminals.open()
@@ -234,7 +240,8 @@ class Launcher:
         marks = {prefix + name: value for prefix in prefixes for name, value in own_marks.items()}
         return Spawn(
             argv=run.argv,
-            # The marks come first, where the runner finds them however long the environment is.
+            # The markers come first in the environment. There the runner finds them even if the environment is longer than the part that it
+            # reads.
             environment={**marks, **(account.environment() if account is not None else {}), **run.environment, **marks},
             working_directory=scratch or run.working_directory or (account.home if account is not None else ""),
             stdout_fd=ends.stdout_fd,
@@ -251,13 +258,14 @@ class Launcher:
 
     def _after_start(self, run: Run, pid: int, at: Moment, limits: ProcessLimits) -> str:
         failure = self._confine(run, pid, limits)
-        # If the process is not recorded, it can still be found by its marker. A full disk is reported when the end of the job is written.
+        # An error is ignored here: a process that is not recorded can still be found by its marker, and a full disk is reported when the
+        # end of the job is written.
         with contextlib.suppress(OSError):
             self._kept.write_process(run.job, ProcessRecord(pid, at.wall_ms))
         return failure
 
     def _confine(self, run: Run, pid: int, limits: ProcessLimits) -> str:
-        """Set the limits of a process of a job from outside. Return why that failed; empty if it did not fail."""
+        """Set the limits of a running process of a job. Return why that failed; empty if it did not fail."""
         try:
             self._isolation.confine(run, pid)
             for which, bounds in limits.items():
@@ -286,7 +294,7 @@ def account_of(run: Run) -> Account | None:
 
 
 def too_slow(begun: Begun, timeout_ms: int) -> NotStarted:
-    """Return the refusal of a job whose program did not begin to run in time."""
+    """Return the error for a job whose program did not begin to run in time."""
     command, folder = begun.run.argv[0][:500], begun.order.working_directory
     return NotStarted(
         f"not started: {command} did not begin to run within {timeout_ms / 1000:g} s in {folder}. "

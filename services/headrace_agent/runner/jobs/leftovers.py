@@ -18,12 +18,13 @@ from headrace_agent.runner.host.interface import Host
 
 _PASSES = 200
 _PAUSE_MS = 10
-#: Time after which no further pass begins. Other accounts of the host may have very many processes, and some that end in each pass.
+#: Milliseconds after which no further pass begins. There could be further passes without end if other accounts of the host have very many
+#: processes, some of which start or end during each pass.
 _LONGEST_MS = 5_000
 
 
 def end_leftovers(host: Host, leftovers: list[Leftover], boot: str) -> int:
-    """Kill the processes of leftover jobs and wait until none is left, for some seconds at most. Return how many were killed."""
+    """Kill the processes of leftover jobs, and wait some seconds at most until none is left. Return the number of killed processes."""
     late_ns = host.processes.now().steady_ns + _LONGEST_MS * NS_PER_MS
     names = {job_name(leftover.record.job) for leftover in leftovers if leftover.record.boot == boot}
     sessions = {
@@ -36,8 +37,8 @@ def end_leftovers(host: Host, leftovers: list[Leftover], boot: str) -> int:
     for _ in range(_PASSES if names else 0):
         before = unknown
         victims, unknown = _victims(host, names, sessions)
-        # If the marker of a process cannot be read, the process may be just starting another program, and will show its marker soon. A
-        # kernel thread never shows a marker, so the loop does not wait for processes that were unknown in the pass before.
+        # If the marker of a process cannot be read, the process may be just starting another program, and will show its marker soon. So
+        # such a process causes another pass, but only once: a kernel thread, for example, never shows a marker.
         if not victims and unknown <= before:
             break
         for pid in victims:
@@ -50,7 +51,7 @@ def end_leftovers(host: Host, leftovers: list[Leftover], boot: str) -> int:
 
 
 def lost(leftover: Leftover, boot: str, now_ms: int) -> JobEnd:
-    """Return the end of a job whose end no runner saw."""
+    """Return the record of the end of a lost job, whose end no runner saw."""
     record, process = leftover.record, leftover.process
     return JobEnd(
         operation=record.job.operation,
@@ -71,7 +72,7 @@ def _is_same(host: Host, leftover: Leftover) -> bool:
 
 
 def _victims(host: Host, names: set[str], sessions: set[int]) -> tuple[list[int], set[int]]:
-    """Return the pids of processes that belong to the jobs, and of processes for which this cannot be known yet."""
+    """Return the pids of the processes that belong to the jobs, and the pids of processes of which it is not known yet."""
     victims: list[int] = []
     unknown: set[int] = set()
     for pid in host.processes.pids():
@@ -84,7 +85,7 @@ def _victims(host: Host, names: set[str], sessions: set[int]) -> tuple[list[int]
 
 
 def _belongs(host: Host, pid: int, names: set[str], sessions: set[int]) -> bool | None:
-    """Return whether the process belongs to the jobs. Return None if that is not known, because the process is just starting another
+    """Return True if the process belongs to the jobs. Return None if that is not known, because the process is just starting another
     program or is ending.
     """
     marker = host.processes.marker(pid)
@@ -101,8 +102,8 @@ def _kill(host: Host, pid: int, names: set[str], sessions: set[int]) -> None:
     except OSError:
         return
     try:
-        # The process may have ended, and its pid may have been reused, before the pidfd was opened. So it is checked again that the process
-        # belongs to the jobs. From now on a signal through the pidfd cannot reach another process.
+        # The process may have ended, and its pid may have been reused, before the pidfd was opened. So it is checked once more that the
+        # process belongs to the jobs. A signal through the pidfd cannot reach any other process.
         if _belongs(host, pid, names, sessions):
             host.processes.signal_pidfd(pidfd, signal.SIGKILL)
     finally:

@@ -1,7 +1,7 @@
-"""The processes of the jobs: their start, their output, their signals, and the end of every process that they leave.
+"""The processes of the jobs: their start, their output, their signals, and the end of every process that a job leaves behind.
 
-The runner is a subreaper: processes that a job orphans become children of the runner. So all of them are found at the job's
-end, even if they became daemons. The end is reported only when no process of the job lives (or after `REST_TIMEOUT_MS`).
+The runner is a subreaper: if a process of a job loses its parent, it becomes a child of the runner. So all processes of a job are found at
+the job's end, even daemons. The end is reported only when no process of the job lives (or after `REST_TIMEOUT_MS`).
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ from headrace_agent.runner.protocol import Run
 from headrace_agent.runner.settings import Settings
 
 _READ_BYTES = 64 * 1024
-#: Upper bound in milliseconds of the time from the end of a job's main process to the report of the job's end. In this time the job's other
-#: processes die of SIGKILL.
+#: Upper bound in milliseconds of the time from the end of a job's main process to the report of the job's end. In this time the other
+#: processes of the job get SIGKILL and should end.
 REST_TIMEOUT_MS = 2_000
 _FIRST_LOOK_MS = 1
 _SLOWEST_LOOK_MS = 50
 _MOST_SWEEPS = 20
-#: Orphans without a marker that are looked at again in one sweep. A job may have thousands of them, each with a long environment.
+#: Largest number of orphans without a marker whose environment is read again in one sweep. A job may have thousands of such orphans, each
+#: with a long environment.
 _MOST_LOOKED_AT_AGAIN = 50
 
 
 class _Process:
-    """A job that has a main process, or had one until recently."""
+    """A job whose main process lives, or whose main process has ended and whose end is not reported yet."""
 
     def __init__(self, run: Run, launched: Launched) -> None:
         self.run = run
@@ -85,13 +86,14 @@ class ProcessTable:
         self._names: set[str] = set()
         self._pipes: dict[int, _Process] = {}
         self._pidfds: dict[int, _Process] = {}
-        #: Jobs whose main process has ended while other processes may still be dying.
+        #: Jobs whose main process has ended, but whose other processes may still be dying.
         self._closing: list[_Process] = []
         #: Jobs whose isolation (cgroup) could not be removed yet.
         self._to_remove: list[JobKey] = []
-        #: Markers of living orphans, by their pids; those looked at last come last. No pid is used again before the runner has reaped it.
+        #: Markers of living orphans, by pid; empty: no marker was found. The orphans that were looked at last come last. A pid is not used
+        #: again before the runner has reaped the process.
         self._orphans: dict[int, str] = {}
-        #: Orphaned processes were killed and must still be reaped.
+        #: True if orphans that belong to no job were killed and must still be reaped.
         self._strays = False
         self.beside = CommandsBesideJobs(host, self._starts)
         self._buffer = bytearray(_READ_BYTES)
@@ -99,7 +101,7 @@ class ProcessTable:
 
     @property
     def known_pids(self) -> Collection[int]:
-        """The processes that run their program: main processes of jobs, and commands beside jobs."""
+        """Pids of the processes that run their program: main processes of jobs, and commands beside jobs."""
         return {*self._pids, *self.beside.running} if self.beside.running else self._pids
 
     def __len__(self) -> int:
@@ -108,7 +110,7 @@ class ProcessTable:
     def begin(self, run: Run) -> Launched | None:
         """Begin to start the job.
 
-        Return its process if it runs by now; else `on_start` returns it later. Raises `NotStarted`.
+        Return the job's process if it runs its program by now; else `on_start` returns the process later. Raises `NotStarted`.
         """
         launched = self._starts.begin(run)
         self.retention.job_started(run.job.operation, self._host.processes.now().wall_ms / 1000)
@@ -120,7 +122,7 @@ class ProcessTable:
         return self._starts.owns(fd)
 
     def on_start(self, fd: int) -> tuple[Run, Launched | NotStarted] | None:
-        """Return the outcome of a start, or None for a start that was given up before."""
+        """Return the job of a start that is over, with the outcome. Return None if the start was given up before."""
         found = self._starts.on_event(fd)
         if found is None:
             return None
@@ -132,7 +134,7 @@ class ProcessTable:
         return found
 
     def late_starts(self, now: Moment) -> list[tuple[Run, NotStarted]]:
-        """Give up the starts that took too long, and return them."""
+        """Give up the starts that took too long. Return their jobs, each with the error."""
         found = self._starts.late(now, self.known_pids)
         for run, _ in found:
             self._did_not_start(run)
@@ -150,7 +152,7 @@ class ProcessTable:
         folder = f"{self._settings.logs}/{run.job.operation}"
         cap = run.log_cap_bytes or self._settings.log_cap_bytes
         pipes = ((launched.stdout_fd, "stdout"), (launched.stderr_fd, "stderr"))
-        # The terminal of a job is read by its session, not here.
+        # If the job has a terminal, its session reads the output, not this table.
         for fd, stream in () if run.terminal else pipes:
             path = f"{folder}/{log_name(run.job, 'stderr' if stream == 'stderr' else 'stdout')}"
             process.streams[fd] = StreamWriter(self._host.files, path, cap, with_tail=stream == "stderr")
@@ -165,7 +167,7 @@ class ProcessTable:
     def signal(self, job: JobKey, number: int) -> None:
         """Send a signal to the process group of a job.
 
-        A stopped process is continued so that it can obey. A process that is still starting only gets SIGKILL.
+        A process that was paused (SIGSTOP) is continued, so that it can react. A process that is still starting gets no signal but SIGKILL.
         """
         if number == signal.SIGKILL:
             self._starts.kill(job, self.known_pids)
@@ -185,7 +187,9 @@ class ProcessTable:
         return fd in self._pidfds
 
     def on_output(self, fd: int) -> tuple[JobKey, str] | None:
-        """Read once from a pipe. Return the job and the reason if its log cannot be written from now on, else None."""
+        """Read once from a pipe, and write to the log. If the log of the job turns out to be unwritable, return the job and the reason,
+        else None.
+        """
         process = self._pipes[fd]
         before = process.failure
         try:
@@ -199,9 +203,9 @@ class ProcessTable:
         return (process.run.job, process.failure) if process.failure and not before else None
 
     def ended_unseen(self, jobs: Iterable[JobKey]) -> list[int]:
-        """Return the pidfds of jobs whose main process has ended, but whose event has not been handled yet.
+        """Return the pidfds of those jobs whose main process has ended without `on_main_ended` having been called yet.
 
-        Called before the runner sends a signal, so that a job which ended before the signal does not count as ended by it.
+        Called before the runner sends a signal, so that a job which ended before the signal does not count as ended by the signal.
         """
         found = [self._jobs[job] for job in jobs if job in self._jobs]
         return [
@@ -212,8 +216,8 @@ class ProcessTable:
         return list(self._jobs)
 
     def running(self, operation: str, index: int) -> tuple[Run, str] | None:
-        """Return the newest run of a job that has a living main process, and its scratch folder (empty: the run has none). Return None
-        if there is no such run.
+        """Return the run of the newest attempt of a job whose main process lives, and the scratch folder of this run (empty: it has none).
+        Return None if no main process of the job lives.
         """
         found = [
             process
@@ -224,7 +228,7 @@ class ProcessTable:
         return None if newest is None else (newest.run, newest.scratch)
 
     def on_main_ended(self, pidfd: int, now: Moment) -> None:
-        """Handle the end of a main process: log what it has written until now, and kill the rest of the job."""
+        """Handle the end of a main process: write the output that is left to the log, and kill the other processes of the job."""
         process = self._pidfds[pidfd]
         for fd in list(process.streams):
             if self._pipes.get(fd) is process:
@@ -232,7 +236,7 @@ class ProcessTable:
         self._host.processes.signal_group(process.pid, signal.SIGKILL)
         self._isolation.kill(process.run.job)
         process.reaped = self._host.processes.reap(process.pid)
-        # The process is not reaped while some of its threads are still ending. The event comes again when they have ended.
+        # The process cannot be reaped while some of its threads are still ending. The poll reports the event again when they have ended.
         if process.reaped is None:
             return
         del self._pidfds[pidfd], self._pids[process.pid]
@@ -251,7 +255,7 @@ class ProcessTable:
     def collect_ended(self, now: Moment) -> list[tuple[JobKey, JobExit]]:
         """Return the jobs whose end can be reported, each with its exit.
 
-        That is the case when no process of the job is left, or when `REST_TIMEOUT_MS` have passed since its main process ended.
+        An end can be reported when no process of the job is left, or when `REST_TIMEOUT_MS` have passed since the main process ended.
         """
         due = [process for process in self._closing if process.look_ns <= now.steady_ns]
         if not due:
@@ -270,14 +274,15 @@ class ProcessTable:
         return over
 
     def _sweep(self) -> set[str]:
-        """Reap dead orphans, and kill living orphans whose job is closing or over.
+        """Reap dead orphans, and kill living orphans whose job's main process has ended.
 
-        Return the names of closing jobs that have orphans.
+        Return the names of those jobs in `_closing` that still have orphans.
         """
         found: set[str] = set()
         self._strays = False
-        # A child that died during the sweep may have left children, which became the runner's after the list was made: look at these
-        # too. Looking at all children again would take long while a job makes processes that die all the time.
+        # A child that died during the sweep may have left children, which became children of the runner after the list was made. So the
+        # list is made again until nothing new died. Children that were seen before are skipped: otherwise a sweep would take long while
+        # processes of a job die all the time.
         seen: set[int] = set()
         for _ in range(_MOST_SWEEPS):
             if not self._sweep_once(found, seen):
@@ -285,9 +290,9 @@ class ProcessTable:
         return found
 
     def _sweep_once(self, found: set[str], seen: set[int]) -> bool:
-        """Look at the children that are not in `seen`, adding them to it, and closing jobs with orphans to `found`.
+        """Look at all children that are not in `seen`, and add them to `seen`. Add the names of closing jobs that have orphans to `found`.
 
-        Return True if one of them died meanwhile.
+        Return True if one of these children has died, so that there may be new children.
         """
         closing = {process.name: process for process in self._closing}
         sessions = {process.pid: process for process in self._closing}
@@ -311,7 +316,7 @@ class ProcessTable:
                 continue
             name = self._marker(pid, again) if session not in sessions else ""
             if name is None:
-                # The process does not show yet to which job it belongs, so for now each closing job counts as having an orphan.
+                # It is not known yet to which job the process belongs, so for now each closing job counts as having an orphan.
                 found.update(closing)
                 continue
             owner = sessions.get(session) or closing.get(name)
@@ -320,8 +325,8 @@ class ProcessTable:
             elif not name and self._host.processes.session(pid) is None:
                 died = True
             elif (self._pids or len(self._starts)) and (not name or name in names):
-                # The process is a child of a job that runs or starts, or it hides its marker. A process that hides its marker is killed
-                # after the last job.
+                # The process belongs to a job that runs or starts, or it has no marker and may belong to such a job. A process without a
+                # marker is killed when no job runs any more.
                 continue
             else:
                 self._strays = True
@@ -329,7 +334,9 @@ class ProcessTable:
         return died
 
     def _marker(self, pid: int, again: Collection[int]) -> str | None:
-        """Return the marker of an orphan. Read it if it is not known yet or, while there is none, if the process is in `again`."""
+        """Return the marker of an orphan; empty if it has none, None if that is not known yet. The marker is read if the process is
+        new. If no marker was found before, it is read again if the process is in `again`.
+        """
         known = self._orphans.get(pid)
         if known or (known is not None and pid not in again):
             return known
@@ -340,7 +347,7 @@ class ProcessTable:
         return found
 
     def remove_later(self, job: JobKey) -> None:
-        """Schedule the removal of the cgroup of a job of an earlier runner."""
+        """Let `tidy` remove the cgroup of a job that an earlier runner left."""
         self._to_remove.append(job)
 
     @property
@@ -349,7 +356,7 @@ class ProcessTable:
         return bool(self._to_remove) or self._strays or self._starts.has_dying
 
     def tidy(self) -> None:
-        """Finish the work that was not possible at once: kill and reap orphans, and remove cgroups. Called once a second."""
+        """Do the work that was not possible when a job ended: kill and reap orphans, and remove cgroups. Called once a second."""
         self._sweep()
         self._starts.tidy(self.known_pids)
         self._to_remove = [job for job in self._to_remove if not self._isolation.remove(job)]
@@ -364,7 +371,7 @@ class ProcessTable:
             process.failure = str(error)
 
     def _drain(self, process: _Process, fd: int) -> None:
-        """Write to the log what the pipe holds now, but not what a remaining child process writes later."""
+        """Write the bytes that the pipe holds now to the log, and close the pipe. What a remaining child process writes later is lost."""
         rest = self._host.processes.waiting(fd)
         while rest > 0:
             try:
@@ -405,8 +412,8 @@ class ProcessTable:
             failure=process.failure or out_of_memory,
             stderr_tail=tails[1] if tails else "",
             cpu_ms=max(reaped.cpu_ms, usage.cpu_ms),
-            # `wait4` reports only the memory of the largest single process. The number includes memory that this process shared with the
-            # runner before its program ran.
+            # Without a cgroup, only the memory of the largest single process is known (from `wait4`). The number includes memory that this
+            # process shared with the runner before its program ran.
             max_rss_bytes=usage.max_rss_bytes or reaped.max_rss_bytes,
             from_cgroup=usage.max_rss_bytes > 0,
             out_of_memory=bool(out_of_memory),

@@ -1,8 +1,8 @@
-"""Jobs whose process is starting, and processes that never got to run their program.
+"""Jobs whose process is starting, and processes whose start failed or was given up.
 
-A job can block its start for ever, so nothing here waits for it. The poll reports when a process runs its program. A start that
-takes too long is given up and its process is killed. A process that does not die at once (it is blocked in the kernel) is
-reaped later.
+A job can block its own start for ever, so nothing here waits for the start. The poll reports when a process runs its program. A start that
+takes too long is given up, and its process is killed. If the process does not die at once because it is blocked in the kernel, it is reaped
+later.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from headrace_agent.runner.host.starting import CannotStart
 from headrace_agent.runner.jobs.launch import Begun, Launched, Launcher, NotStarted, too_slow
 from headrace_agent.runner.protocol import Run
 
-#: Upper bound of given-up starts whose processes do not end; at this number no further job starts.
+#: Number of given-up starts whose processes have not ended at which no further job starts.
 _MOST_GIVEN_UP: Final = 256
-#: Milliseconds for which the loop waits for a process to run its program, before it goes on with other work.
+#: Milliseconds for which the loop waits for a new process to run its program, before the loop goes on with other work.
 _QUICK_MS: Final = 2
 
 
@@ -35,10 +35,10 @@ class Starts:
         self._poll = poll
         self._launcher = launcher
         self._timeout_ms = timeout_ms
-        #: Starts by job, the earliest first. All have the same timeout.
+        #: Starts by job, the earliest first. All have the same timeout, so the earliest start is the first to be given up.
         self._begun: dict[JobKey, Begun] = {}
         self._by_fd: dict[int, Begun] = {}
-        #: Starts that were given up and are not over yet, by descriptor.
+        #: Starts that were given up, but whose process neither runs its program nor has ended yet, by descriptor.
         self._given_up: dict[int, Begun] = {}
         #: Children that belong to no job, were killed, and must be reaped.
         self._dying: set[int] = set()
@@ -52,10 +52,10 @@ class Starts:
         return bool(self._dying or self._given_up)
 
     def begin(self, run: Run) -> Launched | None:
-        """Begin to start a job. Return the process if it runs by now, else None. Raises `NotStarted`.
+        """Begin to start a job. Return the process if it runs its program by now, else None. Raises `NotStarted`.
 
-        Most programs run within a fraction of a millisecond, and another turn of the loop costs as much as the start. So the loop
-        waits up to `_QUICK_MS` for the program, unless the loop waits for an earlier start already.
+        Most programs run within a fraction of a millisecond, and another turn of the loop costs as much as the start. So this method waits
+        up to `_QUICK_MS` for the program, unless an earlier start is still in progress.
         """
         if len(self._given_up) >= _MOST_GIVEN_UP:
             raise NotStarted(f"not started: {len(self._given_up)} processes of failed starts do not end", None)
@@ -70,7 +70,7 @@ class Starts:
         return fd in self._by_fd or fd in self._given_up
 
     def on_event(self, fd: int) -> tuple[Run, Launched | NotStarted] | None:
-        """Return the job with its process or its refusal. Return None for a start that was given up before."""
+        """Return the job of a start that is over, with its process or the error. Return None if the start was given up before."""
         self._poll.unregister(fd)
         begun = self._by_fd.pop(fd, None)
         if begun is None:
@@ -83,7 +83,7 @@ class Starts:
             return begun.run, refusal
 
     def late(self, now: Moment, running: Collection[int]) -> list[tuple[Run, NotStarted]]:
-        """Give up the starts that took too long, and kill their processes. `running` holds the pids of jobs."""
+        """Give up the starts that took too long, and kill their processes. `running` holds the pids of processes that run their program."""
         found = []
         for begun in list(self._begun.values()):
             if begun.until_ns > now.steady_ns:
@@ -99,13 +99,13 @@ class Starts:
         return next((begun.until_ns for begun in self._begun.values()), None)
 
     def kill(self, job: JobKey, running: Collection[int]) -> None:
-        """Kill the process of a start, if the job is starting. `on_event` reports its end."""
+        """If the job is starting, kill its process. `on_event` then reports the end of the start."""
         begun = self._begun.get(job)
         if begun is not None:
             self._host.processes.starter.kill(begun.starting, running)
 
     def kill_all(self, running: Collection[int]) -> None:
-        """Kill the processes of all starts. Nothing tracks them afterwards."""
+        """Kill the processes of all starts in progress. Their ends are not tracked, because the runner ends."""
         for begun in self._begun.values():
             self._host.processes.starter.kill(begun.starting, running)
 
@@ -114,7 +114,7 @@ class Starts:
         return {job_name(job) for job in self._begun}
 
     def pids(self) -> set[int]:
-        """Return the known pids of processes that are starting or were killed before their start was over.
+        """Return the pids, as far as they are known, of processes that are starting or were killed before they ran their program.
 
         Reaped processes are left out.
         """
@@ -122,7 +122,9 @@ class Starts:
         return on_their_way | self._dying
 
     def tidy(self, running: Collection[int]) -> None:
-        """Reap killed processes that have ended. Kill processes that appeared just when their start was given up."""
+        """Reap killed processes that have ended. Repeat the kill of given-up starts: a process may have appeared just after the first
+        kill.
+        """
         for begun in (*self._begun.values(), *self._given_up.values()):
             if begun.starting.is_unwanted:
                 self._host.processes.starter.kill(begun.starting, running)
@@ -143,17 +145,17 @@ class Starts:
             raise
 
     def _bury(self, begun: Begun) -> None:
-        """Handle the end of a start that was given up."""
+        """Clean up after a start that was given up and is over now."""
         with suppress(CannotStart):
             self._host.processes.starter.result(begun.starting)
         self._launcher.discard(begun)
         self.end_process(begun.starting.pid)
 
     def end_process(self, pid: int) -> None:
-        """Kill a child that did not become its program, and reap the child now or later. If `pid` is 0, there is no child."""
+        """Kill the child of a start that failed, and reap it now or later. If `pid` is 0, there is no child."""
         if not pid:
             return
-        # The process may have become its program just before this, so its process group is killed, too.
+        # The process may have begun to run its program just before and have children, so its process group is killed, too.
         self._host.processes.signal_group(pid, signal.SIGKILL)
         self._host.processes.signal(pid, signal.SIGKILL)
         self._dying.add(pid)

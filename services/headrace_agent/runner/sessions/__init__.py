@@ -1,1 +1,1 @@
-"""Sessions of people with jobs that have a terminal, and with commands beside jobs."""
+"""Sessions of people with the terminals of jobs, and with commands beside jobs."""

@@ -1,6 +1,6 @@
 """The input and the output of a session: streams of bytes in which each byte has an offset. Pure.
 
-Offsets count from the first byte of a stream, so bytes that arrive twice, late or too early change nothing.
+Offsets count from the first byte of a stream. They show which bytes arrive twice, late or too early, so that such bytes are ignored.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Final
 
 from headrace.wire.sessions import MOST_SESSION_BYTES
 
-#: Upper bound of the bytes of input that wait for the process.
+#: Largest number of bytes of input that may wait for the process to read them.
 _MOST_WAITING_BYTES: Final = 2 * MOST_SESSION_BYTES
 
 
@@ -17,7 +17,7 @@ class Inflow:
     """Input that the process has not taken yet."""
 
     def __init__(self) -> None:
-        #: Number of bytes that were accepted.
+        #: Number of bytes that were accepted since the beginning of the stream.
         self.offset = 0
         #: True if no input follows.
         self.is_ended = False
@@ -42,7 +42,7 @@ class Inflow:
 
 
 class Outflow:
-    """Output of one stream that the person has not received yet, at most `MOST_SESSION_BYTES`."""
+    """Output of one stream that the person has not received yet, at most `MOST_SESSION_BYTES` bytes."""
 
     def __init__(self) -> None:
         #: Offset of the first byte that is kept.

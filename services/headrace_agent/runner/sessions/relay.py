@@ -1,8 +1,9 @@
 """The sessions of a host: they pass bytes between people and processes, and end processes whose person has left.
 
-Nothing here waits for a process or for a person. Each direction of a session has a bound. Bytes beyond the bound stay in the pipe
-or the terminal, and the process waits. If a person sends no turn for the grace time, the person has left the session: its terminal
-is hung up, and its command is killed a little later. If the terminal is the terminal of a job, the job is stopped.
+Nothing here waits for a process or for a person. The number of bytes that are held here is bounded in each direction. Output beyond the
+bound stays in the pipe or the terminal, and the process that writes it waits. Input beyond the bound is not accepted, and must be sent
+again. If a person sends no turn for the grace time, the person counts as having left the session. A command beside a job is then hung up,
+and killed a little later. If the session uses the terminal of a job, the job is stopped and its terminal is hung up.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ from headrace_agent.runner.sessions.session import Session, SessionEnd, WaitingT
 MOST_COMMANDS: Final = 64
 #: Upper bound of the commands of one person beside jobs on this host.
 _MOST_COMMANDS_OF_A_PERSON: Final = 16
-#: Upper bound of the kept results of sessions whose process has ended. Beyond the bound, the oldest result of the person with the most
+#: Largest number of sessions whose process has ended and whose results are kept. Beyond it, the oldest result of the person with the most
 #: results is dropped, so that a person with many sessions does not cost other people their results.
 _MOST_ENDED: Final = 256
-#: Number of remembered names of sessions that are over. A late turn must not begin such a session again.
+#: Number of sessions that are over whose names are remembered, so that a late turn does not begin such a session again.
 _MOST_FORGOTTEN: Final = 4_096
-#: Milliseconds from the hang-up of a command to SIGKILL.
+#: Milliseconds from the hang-up of a command (SIGHUP) to SIGKILL.
 _KILL_AFTER_MS: Final = 5_000
-#: Milliseconds after the end of a process in which the rest of its output may still come through its terminal.
+#: Milliseconds after the end of a process for which output is still read from its terminal.
 _REST_OF_TERMINAL_MS: Final = 500
 _NOT_STARTED: Final = 126
 
@@ -70,7 +71,7 @@ class Sessions:
         self._send = send
         self._sessions: list[Session] = []
         self._by_id: dict[str, Session] = {}
-        #: Sessions by the descriptors that the poll watches, with the events that it watches for.
+        #: For each descriptor that the poll watches: its session, and the events that the poll watches for.
         self._by_fd: dict[int, tuple[Session, int]] = {}
         #: Descriptors that are closed at the end of a turn of the loop. If a descriptor were closed earlier, a new descriptor could get the
         #: same number. An event that the poll has already reported for the closed descriptor would then seem to belong to the new one.
@@ -87,12 +88,12 @@ class Sessions:
         return fd in self._by_fd
 
     def on_hello(self) -> None:
-        """Forget the turns that a former connection of an agent waits for."""
+        """Forget the turns that wait for an answer: they came through the agent's former connection, which is closed."""
         for session in self._sessions:
             session.waiting = None
 
     def on_job_started(self, run: Run, terminal_fd: int, now: Moment) -> None:
-        """Keep the terminal of a job that has started, for the person who will connect."""
+        """Keep the terminal of a job that has started, for the person who will connect to it."""
         session = Session(run, now.steady_ns, is_job=True, has_terminal=True)
         session.in_fd = session.out_fds[0] = terminal_fd
         self._sessions.append(session)
@@ -105,7 +106,7 @@ class Sessions:
                 self._end(session, SessionEnd(exit.exit_code, exit.signal, now.steady_ns, exit.failure), now)
 
     def on_turn(self, order: Turn, now: Moment) -> None:
-        """Handle one turn, and answer it now or when there is output."""
+        """Handle one turn of a session. Answer it now, or later if it waits for output."""
         found = self._by_id.get(order.turn.session) or self._begin(order, now)
         refusal = found.refusal_of(order.user, order.turn) if isinstance(found, Session) else found
         if refusal is not None:
@@ -145,9 +146,9 @@ class Sessions:
             self._pump(session, now)
 
     def on_time(self, now: Moment) -> list[JobKey]:
-        """Answer turns that waited long enough, and end sessions whose person has left.
+        """Answer the turns whose waiting time is over, and end the sessions whose person has left.
 
-        Return the jobs to whose terminal no person is connected any more. The caller must stop these jobs, and then call `hang_up`.
+        Return the jobs whose person has left their terminal. The caller must stop these jobs, and then call `hang_up`.
         """
         left = []
         for session in list(self._sessions):
@@ -173,7 +174,7 @@ class Sessions:
         return left
 
     def _forget_ended(self) -> None:
-        """Forget sessions whose process has ended, until at most `_MOST_ENDED` of them are left."""
+        """Forget sessions whose process has ended, until at most `_MOST_ENDED` such sessions are left."""
         ended = [each for each in self._sessions if each.end is not None]
         while len(ended) > _MOST_ENDED:
             owners = Counter(each.owner for each in ended)
@@ -185,7 +186,7 @@ class Sessions:
     def hang_up(self, job: JobKey) -> None:
         """Close this process's end of the terminal of a job that is being stopped, so that the job's processes get SIGHUP.
 
-        Shells ignore SIGTERM, so SIGTERM alone would not end them.
+        The SIGTERM that stops the job would not be enough: interactive shells ignore it.
         """
         for session in self._sessions:
             if session.is_job and session.run.job == job:
@@ -207,7 +208,7 @@ class Sessions:
         return min(due, default=None)
 
     def _due_ns(self, session: Session) -> int:
-        """Return the next time at which the session is left, killed or forgotten."""
+        """Return the next time at which the session counts as left by its person, is killed, or is forgotten."""
         if session.left_ns and session.end is None:
             never_ns = 2**63
             return never_ns if session.was_killed else session.left_ns + _KILL_AFTER_MS * NS_PER_MS
@@ -244,7 +245,7 @@ class Sessions:
         found = self._jobs.running(turn.operation, turn.index)
         if found is None:
             return WrongState("job", f"{turn.operation}.{turn.index}", "not running on this node", "a job that runs")
-        # A command that has ended holds a pipe as long as its person has not received the output in it.
+        # A command that has ended still counts here while its person has not received all output: until then it holds a pipe.
         live = [each for each in self._sessions if not each.is_job and not each.is_over]
         of_user = sum(each.user == order.user for each in live)
         if len(live) >= MOST_COMMANDS or of_user >= _MOST_COMMANDS_OF_A_PERSON:
@@ -294,7 +295,9 @@ class Sessions:
         )
 
     def _make_ends(self, session: Session) -> Ends:
-        """Make the pipes or the terminal of a command. Raises OSError; the ends that were made stay with the session."""
+        """Make the pipes or the terminal of a command. Raises OSError; the session then has the descriptors that were made, to close
+        them.
+        """
         terminals, theirs = self._host.terminals, session.their_fds
         if session.has_terminal:
             session.out_fds[0], end, path = terminals.open()
@@ -338,10 +341,10 @@ class Sessions:
     def _on_exited(self, session: Session, now: Moment) -> None:
         if not self._host.processes.exited(session.pid):
             return
-        # The whole process group is killed: processes that the command left would keep its pipes open.
+        # The whole process group is killed, because processes that the command left behind would keep its pipes open.
         self._host.processes.signal_group(session.pid, signal.SIGKILL)
         reaped = self._host.processes.reap(session.pid)
-        # The process is not reaped while some of its threads are still ending. The event comes again when they have ended.
+        # The process cannot be reaped while some of its threads are still ending. The poll reports the event again when they have ended.
         if reaped is None:
             return
         self._watch(session, session.pidfd, 0)
@@ -365,9 +368,9 @@ class Sessions:
         self._pump(session, now)
 
     def _leave(self, session: Session, now: Moment) -> None:
-        """Hang up on a session. If the session is over already, forget it.
+        """Handle that the person has left a session: hang up its command. If the session is over already, forget the session.
 
-        A command gets SIGHUP here. The job of a terminal is not ended here: `on_time` returns it, and the caller stops it.
+        If the session uses the terminal of a job, the job is not stopped here: `on_time` returns the job, and the caller stops it.
         """
         if session.is_over:
             self._forget(session)
@@ -403,7 +406,9 @@ class Sessions:
         session.in_fd, session.out_fds = -1, {}
 
     def _pump(self, session: Session, now: Moment) -> None:
-        """Move as many bytes as fit in both directions, answer the waiting turn if there is news, and watch for what comes next."""
+        """Pass on as much input and output as possible, answer the waiting turn if there is news for it, and watch the descriptors for
+        more.
+        """
         self._write(session)
         for stream in list(session.out_fds):
             self._read(session, stream, now)
@@ -469,7 +474,7 @@ class Sessions:
     def _watch(self, session: Session, fd: int, mask: int) -> None:
         """Let the poll report these events of a descriptor; 0: none.
 
-        If no process has a terminal open, the poll would report the terminal again and again as long as it is watched.
+        Descriptors are watched only when needed: the poll would report a terminal that no process has open again and again.
         """
         known = self._by_fd.get(fd)
         if known is None and mask:

@@ -36,13 +36,13 @@ class Session:
         self.last_ns = last_ns
         self.is_job = is_job
         self.has_terminal = has_terminal
-        #: Name of the session; empty while no person has connected to the terminal of a job.
+        #: Name of the session; empty for the terminal of a job to which no person has connected yet.
         self.id = ""
         #: Person of the session; empty while `id` is empty.
         self.user = ""
         self.inflow = Inflow()
         self.outflows = Outflow(), Outflow()
-        #: Descriptor of the input; for a terminal, the same descriptor is also among the outputs.
+        #: Descriptor of the input; negative: closed. For a terminal, the same descriptor is also among the outputs.
         self.in_fd = -1
         #: Descriptors of the outputs, by stream (0 stdout, 1 stderr).
         self.out_fds: dict[int, int] = {}
@@ -52,22 +52,22 @@ class Session:
         self.pid = 0
         self.pidfd = -1
         self.end: SessionEnd | None = None
-        #: CLOCK_BOOTTIME in nanoseconds at which the person left or the grace time was over; 0: neither has happened.
+        #: CLOCK_BOOTTIME in nanoseconds at which the person hung up or the grace time was over; 0: neither has happened.
         self.left_ns = 0
         self.was_killed = False
-        #: Number of the turn that set the size of the terminal last.
+        #: Number of the turn that was the last to set the size of the terminal.
         self.sized_by = 0
         self.waiting: WaitingTurn | None = None
 
     def refusal_of(self, user: str, turn: SessionTurn) -> Refusal | None:
-        """Return a refusal if the turn was sent by another person than the session's person, or is about another job; else None."""
+        """Return the refusal of a turn that another person sent, or that is about another job; None for any other turn."""
         job = self.run.job
         is_same = (user, turn.operation, turn.index) == (self.user, job.operation, job.index)
         return None if is_same else NotFound("session", turn.session)
 
     @property
     def owner(self) -> str:
-        """The person, or the account of the job while no person has connected to its terminal."""
+        """The session's person; or the job's account, while no person has connected to the job's terminal."""
         return self.user or self.run.account
 
     @property
@@ -80,9 +80,9 @@ class Session:
         return self.is_over or any(flow.kept for flow in self.outflows)
 
     def state(self, grace_ms: int, *, with_output: bool) -> SessionState:
-        """Return the state for the person.
+        """Return the state of the session, as it is sent to the person.
 
-        If `with_output` is false, the state never says that the session is over, because output may be left.
+        Without `with_output`, the state never says that the session is over, because the person may not have received all output yet.
         """
         stdout, stderr = self.outflows
         state = SessionState(self.inflow.offset, grace_ms=grace_ms)

@@ -20,7 +20,7 @@ from headrace_allocator.facts.preemption_groups import Group
 _MOST_POOLS: Final = 10_000
 _NAMES: Final = {group: group.name.lower() for group in Group}
 _UNUSED: Final = "{} that preemption freed beyond what the started jobs needed."
-#: The resources with the unit and the description of their metric.
+#: Resources, each with the unit of its metric and the first word of the metric's description.
 _UNUSED_OF: Final = (
     ("user_slots", "slots", "Slots"),
     ("cpu", "hundredths of a core", "Cores"),

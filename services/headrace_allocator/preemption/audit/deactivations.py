@@ -21,23 +21,23 @@ from headrace_allocator.decision.view import Overlay
 class Deactivations(msgspec.Struct):
     """Counts by reason, of one decision or of all decisions together."""
 
-    #: Classes whose jobs do not fit into the resources that are free on the node or that preemption could free there.
+    #: Number of classes whose jobs do not fit into the resources that are free on the node or that preemption could free there.
     min_needed_resources_unsatisfied: int = 0
-    #: Classes that fit but whose scheduling tag filters do not match the tags of the node.
+    #: Number of classes whose jobs fit but whose scheduling tag filters do not match the tags of the node.
     unmatched_scheduling_tag: int = 0
-    #: Classes that the limit of a pool holds back, counted once for each such pool. Preemptive stages add none, since they may exceed
-    #: limits.
+    #: Number of classes that the limit of a pool holds back. A class counts once for each such pool. Preemptive stages do not count here,
+    #: since they may exceed limits.
     resource_limits_exceeded: int = 0
-    #: Classes of gangs that fit but wait because resources are held for another gang.
+    #: Number of classes of gangs whose jobs fit but wait because resources are held for another gang.
     gang_waits_for_a_turn: int = 0
-    #: Pending classes that the aggressive stage passed over, because their preemption priority is not aggressive.
+    #: Number of pending classes that the aggressive stage passed over, because their preemption priority is not aggressive.
     is_not_eligible_for_aggressive_preemptive_scheduling: int = 0
-    #: Pending classes that the normal stage passed over, because their preemption priority is not normal.
+    #: Number of pending classes that the normal stage passed over, because their preemption priority is not normal.
     is_not_eligible_for_normal_preemptive_scheduling: int = 0
-    #: Operations of which no job fitted, although the free resources reached the smallest amount of each resource that any of their jobs
-    #: needs.
+    #: Number of operations of which no job fitted, although the free resources reached the smallest amount of each resource that any of
+    #: their jobs needs.
     schedule_allocation_failed: int = 0
-    #: Pools below which the walk down the scheduling order found no operation.
+    #: Number of pools below which the walk down the scheduling order found no operation.
     no_best_leaf_descendant: int = 0
 
     def add(self, other: Deactivations) -> None:
@@ -75,10 +75,7 @@ _REASONS = Deactivations.__struct_fields__
 
 
 def of_regular_stages(overlay: Overlay) -> Deactivations:
-    """Count the classes that the regular stages passed over. Call this after everything that could start has started.
-
-    It computes two sets of classes.
-    """
+    """Count the classes that the regular stages passed over. Call this after everything that could start has started."""
     order = overlay.view.order
     found = _of_room(overlay, order.root.classes, len(order.root.counts), overlay.room)
     found.resource_limits_exceeded = order.shut_classes
@@ -88,7 +85,7 @@ def of_regular_stages(overlay: Overlay) -> Deactivations:
 def of_preemptive_stage(overlay: Overlay, priority: PreemptionPriority, room: Resources | None) -> Deactivations:
     """Count the classes that a preemptive stage passed over.
 
-    `room` is the resources that preemption could have made available if the stage started nothing, and None if it started a job.
+    If the stage started no job, `room` is the resources that preemption could have made available. If it started a job, `room` is None.
     """
     order = overlay.view.order
     eligible = order.root.classes & order.classes.of_priority(priority)

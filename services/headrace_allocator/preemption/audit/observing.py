@@ -39,7 +39,7 @@ def would_be_preempted(overlay: Overlay, *, stages: bool, may_start: bool) -> li
     for outcome in run_stages(overlay, may_start=may_start) if stages else ():
         if any(_only_observes(overlay, one) for one in outcome.preemptions):
             found += outcome.preemptions
-    # The walks of this second decision are not counted: the real stages counted the same pools already.
+    # The count of pools without an operation to start (`leafless`) does not change: the real stages counted the same pools already.
     overlay.observes, overlay.leafless = False, leafless
     return found
 

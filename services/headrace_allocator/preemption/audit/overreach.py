@@ -72,8 +72,8 @@ def _is_below_guarantee(pool: PoolState, pools: PoolStates) -> bool:
 def _is_below(usage: Share, least: Share | list[float], fair: Share, demand: Share) -> bool:
     """True if the usage is below `least`, or below the demand in resources where the demand is smaller than `least`.
 
-    The usage must be below in every resource in which the fair share is smaller than the demand. If there is no such resource, it is enough
-    that the usage is below in one resource.
+    The usage must be below this bound in every resource in which the fair share is smaller than the demand. If there is no such resource,
+    it is enough that the usage is below the bound in one resource.
     """
     below = [min(some, wanted) - used > EPS for used, some, wanted in zip(usage, least, demand, strict=True)]
     helping = [is_below for is_below, owed, wanted in zip(below, fair, demand, strict=True) if owed < wanted]

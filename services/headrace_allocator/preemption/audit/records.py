@@ -62,7 +62,7 @@ def record_of(
 def _exempt_time_ms(preemption: Preemption, options: EffectiveOptions, pools: PoolStates) -> int:
     """Return the exempt time that applied, in milliseconds.
 
-    It is 0 where a node or a limit is repaired, and under a YARN policy, since the exempt time does not count there.
+    It is 0 for a preemption that repairs a node or a limit, and under a YARN policy, since the exempt time does not count in these cases.
     """
     is_for_others = preemption.beneficiary is not None or preemption.reason is PreemptionReason.GRACEFUL_PREEMPTION
     counts = is_for_others and pools.options.preemption_policy is PreemptionPolicy.YTSAURUS

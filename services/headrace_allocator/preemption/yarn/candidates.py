@@ -1,4 +1,4 @@
-"""The allocations of a node that YARN's rules allow to preempt, and what their operations hold."""
+"""The allocations of a node that may be preempted by YARN's rules, and the amounts that their operations hold."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def containers_on(facts: Facts, plans: Plans, node: Node) -> NodeContainers[Allo
 
 
 def owner_of(operation: Operation, pools: PoolStates, kept: Resources) -> Owner:
-    """Return the operation as the owner of containers. `kept` is the amount that it holds."""
+    """Return the operation as the owner of containers. `kept` is the amount that it holds without victims of plans."""
     fair = operation.total.part(operation.fair_share)
     return Owner(operation.id, kept, fair, policy_of(operation, pools), may_lose(operation, operation.options(pools)))
 

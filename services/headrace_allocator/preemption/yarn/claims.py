@@ -1,4 +1,4 @@
-"""Claims of operations under the newer YARN policy: the smallest claim is processed first, and then paused for a while.
+"""Claims of operations under the newer YARN policy: the smallest claim is processed first. After that its operation is paused for a while.
 
 Source: section 5 of the specification of YARN's FairScheduler.
 """
@@ -93,7 +93,7 @@ class Claims:
                 victims = tuple(one.id for one in search.best.containers)
                 node, until_s = NodeName(search.best.node), self._paused_until_s[operation.id]
                 self._plans.add(Plan(node, victims, until_s, operation.id, size))
-                # The search for the next container begins at the node that had enough victims for this one.
+                # The search for the next container begins at the node that had enough victims for the last container.
                 names = names[looked_at - 1 :] + names[: looked_at - 1]
                 yield node
 

@@ -83,8 +83,9 @@ class Round(Generic[Id]):
         self._skips_content = skips_content
 
     def take_warned(self, branch: Branch[Id], size: Resources) -> bool:
-        """Take a container that was warned before from its branch. If the amount of the round is already reached, take nothing and return
-        False.
+        """Take a container that was warned in an earlier round: subtract its size from its branch and from the amount that is left.
+
+        If the amount is already reached, change nothing and return False.
         """
         if not self._is_some_left:
             return False

@@ -125,7 +125,7 @@ class Rounds:
         )
 
     def _to_go(self, operation: Operation) -> Iterator[Size[Allocation]]:
-        """Yield the allocations of an operation that are not warned: the newest first, the master last."""
+        """Yield each allocation of an operation that is not warned yet: the newest first, the master last."""
         if not may_lose(operation, operation.options(self._facts.pools)):
             return
         there = [one for one in reversed(operation.allocations.values()) if is_there(one)]

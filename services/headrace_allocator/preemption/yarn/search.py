@@ -1,8 +1,8 @@
 """The search of YARN's newer policy: for each missing container, find the node on which the victims include the fewest
 masters. Pure.
 
-No operation falls below its fair share through the search. The set of victims need not be the smallest one: the first set that fits is
-taken.
+A master is a job without which all other jobs of its operation are useless. No operation falls below its fair share through the search. The
+set of victims need not be the smallest one: the first set that fits is taken.
 
 Source: sections 5.1 to 5.3 of the specification of YARN's FairScheduler.
 """
@@ -25,7 +25,7 @@ class NodeContainers(NamedTuple, Generic[Id]):
 
 
 class Victims(NamedTuple, Generic[Id]):
-    """Containers on one node whose end makes a missing container fit."""
+    """Containers on one node. Once they have ended, a container that an application lacks fits there."""
 
     node: str
     containers: list[Container[Id]]
@@ -43,7 +43,8 @@ def missing_containers(
 
     `requests` has the sizes and numbers of containers that an operation requests, and `left` is the amount that the operation is due. Each
     request counts as often as its size fits into what is left of this amount. Slots do not count, and neither does a resource of which
-    nothing is due. With `by_memory` only memory counts: that suits a queue that compares memory only, and YARN does so in every queue.
+    nothing is due. With `by_memory` only memory counts, which suits a queue that compares memory only. (YARN counts only memory in every
+    queue.)
     """
     found: list[Resources] = []
     for size, count in requests:
@@ -62,9 +63,9 @@ def smallest_first(due: Resources) -> tuple[int, ...]:
 
 
 def victims_on(node: NodeContainers[Id], size: Resources, total: Resources) -> Victims[Id] | None:
-    """Choose containers of a node as victims, masters last, until a container of this size fits. Return None if it does not fit.
+    """Choose containers of a node as victims, masters last, until a further container of this size fits. Return None if it never fits.
 
-    The set is empty if the size fits without victims. A node without containers is not considered.
+    The set of victims is empty if the size fits without victims. For a node without containers the result is None.
     """
     room, found, taken = node.room.or_more(ZERO), Victims[Id](node.name, []), dict[Owner, Resources]()
     for one in sorted(node.containers, key=lambda each: each.is_master):
@@ -86,7 +87,7 @@ class FewestMasters(Generic[Id]):
         self.best: Victims[Id] | None = None
 
     def look_at(self, node: NodeContainers[Id]) -> bool:
-        """Examine one more node. Its victims become the best only if they include fewer masters. True if no other node can be better."""
+        """Examine one more node. Its victims become the best if they include fewer masters than `best`. True if no node can be better."""
         found = victims_on(node, self.size, self._total)
         if found is not None and (self.best is None or found.masters < self.best.masters):
             self.best = found

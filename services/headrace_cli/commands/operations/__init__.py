@@ -1,1 +1,1 @@
-"""The commands `run`, `op …` and `events`, with what they ask and the tables and pages that they print."""
+"""The commands `run`, `op …` and `events`, with the requests that they send and the tables and pages that they print."""

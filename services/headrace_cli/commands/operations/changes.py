@@ -19,7 +19,7 @@ from headrace_cli.commands.operations.tables import ephemeral_words, operation_t
 from headrace_cli.session import Common, Switch, talk
 from headrace_cli.show.screen import Screen
 
-#: Most configured pools that a message lists.
+#: Largest number of configured pools that a message lists.
 _MOST_POOLS: Final = 8
 
 
@@ -51,7 +51,7 @@ def set_(
     settings
         weight=NUMBER, pool=NAME or its path, operation_time_limit=TIME or none.
     tree
-        Only in this tree, for an operation in several trees.
+        Change the settings only in this tree, for an operation in several trees.
     """
     given = parse_settings(settings)
 
@@ -134,7 +134,7 @@ def complete(operations: Ids, /, *, common: Common | None = None) -> int:
 
 
 def scan(*, common: Common | None = None) -> int:
-    """Check all operations that wait for a running slot now, instead of within a minute. For administrators."""
+    """Check now, instead of within a minute, all operations that wait for a running slot. For administrators."""
 
     async def work(client: Client, screen: Screen) -> None:
         done = await client.scan()

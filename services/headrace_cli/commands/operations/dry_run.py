@@ -21,7 +21,7 @@ from headrace_cli.show.screen import Screen
 _TOO_LARGE: Final = "larger_than_every_node"
 #: Kinds of causes that persist when other jobs or operations end.
 _FOR_EVER: Final = frozenset({"gang_never_fits", "no_node_matches", _TOO_LARGE})
-#: Kinds of causes that name a limit. They persist, too, if the limit is below what a single job needs.
+#: Kinds of causes that name a limit. Such a cause also persists if the limit is below what a single job needs.
 _LIMITS: Final = frozenset({"pool_limit_reached", "operation_limit_reached"})
 #: Kinds of causes from an allocator that has just started and does not know all nodes and limits yet.
 _NOT_KNOWN_YET: Final = frozenset({"limits_unknown", "still_recovering"})
@@ -90,7 +90,7 @@ async def without_what_never_runs(
 ) -> list[SupposedOperation]:
     """Warn about supposed operations whose jobs are larger than every node. Their fair share is zero.
 
-    Returns all operations. Operations that are too large are marked as waiting.
+    Returns all operations. Operations whose jobs are too large are marked as waiting.
     """
     found = []
     for number, each in enumerate(supposed, 1):

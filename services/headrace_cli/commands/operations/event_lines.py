@@ -166,7 +166,7 @@ def _step(step: OperationStep) -> str:
 def _end(end: JobEnded) -> str:
     how = f", signal {end.signal}" if end.signal is not None else ""
     how += f", exit code {end.exit_code}" if end.exit_code else ""
-    # Events of the log that are read later have no reason.
+    # Events that are read from the log later have no reason.
     reason = end.reason or ("out of memory" if end.out_of_memory else "")
     said = f": {reason}" if reason and end.preemption is None else ""
     if end.preemption is not None and end.result is JobResult.ABORTED and end.ran_ms is None:

@@ -21,8 +21,8 @@ from headrace_cli.session import Common, PoolOption, Switch, talk
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.times import parse_timestamp_ms
 
-#: Upper bound of the operations that are requested to find the events of a pool (`--pool`): an event names its operation, and not always
-#: the pool.
+#: Largest number of operations that are listed to find the events of a pool (`--pool`). The list is needed because an event names its
+#: operation, but not always the pool.
 _MOST_MEMBERS: Final = 10_000
 #: Number of past events that are remembered. A new event that is among them has been printed already and is left out.
 _MOST_TWICE: Final = 10_000
@@ -40,7 +40,8 @@ def events(
 
     With `--since` it prints past events from the log, and with `--follow` all that happen from now on.
     Past events are the changes of operations and the ends of jobs, as far back as the log goes. Events from now on are also starts of
-    jobs, preemptions and starvation. Those of operations come from all trees, those of allocations and starvation only from this tree.
+    jobs, preemptions and starvation. Events of operations come from all trees, events of allocations and starvation only from this
+    tree.
     If this command or its reader is too slow, a line says how many events are missing. With `--json` each line is one JSON object.
 
     Ctrl-C ends it. If the bus does not answer, a line says so, and the output continues when it answers again. After a minute without

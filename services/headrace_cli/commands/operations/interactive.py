@@ -32,10 +32,10 @@ from headrace_cli.commands.operations.run import (
     spec_of_options,
     start_operation,
 )
-from headrace_cli.commands.operations.spec_option import named_options
 from headrace_cli.commands.operations.tables import waiting_words
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.live.session_terminal import converse, has_terminal, raw_terminal, window
+from headrace_cli.option_names import named_options
 from headrace_cli.session import Common, PoolOption, talk
 from headrace_cli.show.screen import Screen
 
@@ -101,7 +101,10 @@ def shell(
 def shell_spec(
     command: Sequence[str], pool: str | None, jobs: JobOptions, share: ShareOptions, names: OperationOptions
 ) -> OperationSpec:
-    """Return the spec of an operation with one job that has a terminal. It is not retried unless --tries says so. Raises `BadInput`."""
+    """Return the spec of an operation with one job that has a terminal.
+
+    The job is not retried unless --tries says so. Raises `BadInput`.
+    """
     environment = [*(name for name in _OF_THE_TERMINAL if name in os.environ), *(jobs.env or [])]
     tries = 1 if jobs.tries is None and jobs.max_failed_job_count is None else jobs.tries
     spec = spec_of_options(
@@ -112,7 +115,7 @@ def shell_spec(
 
 
 async def _stay(client: Client, screen: Screen, operation: Operation) -> int:
-    """Wait for the job, connect to its terminal, and return the exit status. The operation is aborted if its job may still run."""
+    """Wait for the job, connect to its terminal, and return the exit status. If the terminal is left first, the operation is aborted."""
     ended = False
     try:
         node = await _node_of_start(client, screen, operation)
@@ -172,7 +175,7 @@ async def _cancel_on_signal(scope: anyio.CancelScope) -> None:
 
 
 async def _tell_end(screen: Screen, operation: Operation, session: Session) -> None:
-    """Say why the process did not start, or why it was ended. Nothing is said if it ended by itself.
+    """Say why the process did not start, or why it was ended. Nothing is said if the process ended by itself.
 
     A job that was preempted would be retried, with no person at its terminal. So the operation is aborted if it is not over.
     """
@@ -198,7 +201,7 @@ async def _view_at_the_end(operation: Operation) -> OperationView:
 
 
 def _job_number(_: object, tokens: Sequence[Token]) -> int:
-    """Parse the number of a job. Raises `BadInput` if it is not a number: people leave it out when the operation has only one job."""
+    """Parse the number of a job. Raises `BadInput` if it is not a number: people forget it if the operation has only one job."""
     try:
         return int(tokens[0].value)
     except ValueError:
@@ -216,8 +219,9 @@ def exec_(
 ) -> int:
     """Run a command beside a running job, in its cgroup, environment, working folder and account, and in its container if it has one.
 
-    Its stdin, stdout and stderr are those of this command, and so is its exit status. With a terminal every key goes to the command. The
-    command ends with the job, and if this command ends or loses its connection. What it uses counts as used by the job.
+    The command uses the stdin, stdout and stderr of `op exec`, and `op exec` ends with the command's exit status. With a terminal every
+    key goes to the command. The command ends with the job, and if `op exec` ends or loses its connection. What it uses counts as used by
+    the job.
 
     Examples:
 

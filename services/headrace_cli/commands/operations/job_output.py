@@ -26,7 +26,7 @@ async def print_output(
     """Print lines as they arrive. With `both`, a job's stderr is printed to the stderr of this command, unless JSON is asked for.
 
     A file or a pipe gets exactly the bytes that the job wrote. With `several` jobs, the job's index precedes each line. `files` is a text
-    that is printed at the end: it names the files that have the output instead.
+    that is printed at the end: it names the files on the nodes to which the jobs wrote their output instead.
     """
     async for line in lines:
         if screen.json:
@@ -47,7 +47,7 @@ async def print_output(
 
 
 def file_words(spec: OperationSpec) -> str:
-    """Return which files on the nodes have the output of the jobs instead of their logs; empty: none."""
+    """Return which files on the nodes have the output of the jobs instead of the jobs' logs; empty if no file has."""
     named = {"stdout": spec.output, "stderr": spec.error}
     files = [f"{stream} in {name}" for stream, name in named.items() if name]
     return f"the jobs wrote {' and '.join(files)}, in their folder on their nodes" if files else ""

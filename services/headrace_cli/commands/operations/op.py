@@ -61,7 +61,7 @@ def list_(
 
         headrace op list --live
 
-        headrace op list --pool research --in-state waiting
+        headrace op list --pool research --in-state waiting --sort oldest
 
         headrace op list --live --node host-17
 
@@ -80,8 +80,8 @@ def list_(
     node
         Only operations that have a job on this node now.
     sort
-        `started`: the newest first. `unused-cpu` or `unused-memory`: first the operation whose runs left the most core-hours or GiB-hours
-        unused; operations without a measured run are left out.
+        `started`: the newest first. `oldest`: the oldest first. `unused-cpu` or `unused-memory`: first the operation that left
+        the most core-hours or GiB-hours unused; operations without a measured run are left out.
     limit
         Largest number of operations to list.
     """
@@ -98,7 +98,7 @@ def list_(
         )
         await _show_list(client, screen, views, limit, order)
         if not views and not screen.json:
-            chosen = pool or user or in_state or live or node or order is not OperationOrder.STARTED
+            chosen = pool or user or in_state or live or node or not order.is_by_start
             screen.say("no operations" + (" match these options" if chosen else " yet"))
             await _say_if_no_pool(screen, client, pool or "")
 
@@ -121,7 +121,7 @@ async def _show_list(
     shown = {"operations": views, "more": more, "no_job_runs_because": idle}
     screen.show(shown, operation_table(views, SystemClock().wall_ms(), idle, order))
     if more and not screen.json:
-        which = "newest" if order is OperationOrder.STARTED else "first"
+        which = {OperationOrder.STARTED: "newest", OperationOrder.OLDEST: "oldest"}.get(order, "first")
         filters = "--live, --pool, --user, --in-state, --node"
         screen.say(f"only the {which} {limit} are shown: raise --limit, or filter with {filters}")
     if not all_told:

@@ -42,8 +42,10 @@ from headrace.wire.operation_spec import (
     PreemptionMode,
 )
 from headrace.wire.preemption import InterruptSignal
+from headrace.wire.refusals import BadRequest, Refused
 from headrace.wire.tasks import Task
 from headrace_cli.commands.operations import task_entries
+from headrace_cli.option_names import option_of
 
 COMMAND: Final = "command"
 _FIELDS: Final = "fields"
@@ -52,8 +54,6 @@ _ENV: Final = "env"
 _NOT_KEPT: Final = frozenset({"trace"})
 #: Fields for which `run` has other defaults than the operation spec.
 _CHOSEN_BY_RUN: Final = frozenset({"tree", "working_directory", "tries", "keep_going", "max_failed_job_count"})
-#: Some parsers do not know the option. Their errors name a place instead; here is the option for each such place.
-_OPTION_OF_NAME: Final = {"pool name": "--pool", "tree name": "--pool-tree"}
 #: Options that an operation with tasks does not accept. Most of them are set for each task instead.
 _OF_ONE_KIND: Final = frozenset({COMMAND, "jobs", "cpu", "gpu", "memory", "each_line"})
 #: Fields of the operation spec that are amounts of resources.
@@ -139,20 +139,43 @@ class OperationFile:
 
     @contextmanager
     def named_keys(self) -> Iterator[None]:
-        """Raise an `UnusableFile` with line and key in place of each `BadInput` that the block raises about a value of this file."""
+        """Name inputs as the person gave them: the key of a value of this file, else the option of `run`.
+
+        In place of each `BadInput` of the block about a value of this file it raises an `UnusableFile` with line and key. A
+        request about such a value that a service refused raises `Refused`, whose place has file, line and key.
+        """
         try:
             yield
         except BadInput as error:
-            field = error.place.removeprefix("spec.")
-            # A place may have more words after the option, such as `--pool-tree gpu: weight`.
-            option = _OPTION_OF_NAME.get(error.place, error.place.partition(" ")[0])
-            field = self._named_task(field)
-            key = f"{_FIELDS}.{field}" if field.partition(".")[0] in self._fields() else self._used.get(option, "")
-            key = field if field.partition(".")[0] == task_entries.KEY in self._root else key
-            if not key:
-                raise
-            self.problems.add(error.at(key))
+            named = error.renamed(self._given_as)
+            if not self._key_at(error.place):
+                raise named from None
+            self.problems.add(named)
             raise self.problems.unusable() from None
+        except Refused as refused:
+            if not isinstance(refused.refusal, BadRequest):
+                raise
+            named_refusal = refused.refusal.renamed(self._given_as)
+            if key := self._key_at(refused.refusal.place):
+                named_refusal = named_refusal.at(f"{self.problems.file}:{self.problems.line_of(key)}: {key}")
+            raise Refused(named_refusal) from None
+
+    def _given_as(self, place: str) -> str:
+        """Return the key of the value at a place, or the option of `run` if this file does not set the value."""
+        return self._key_at(place) or option_of(place)
+
+    def _key_at(self, place: str) -> str:
+        """Return the key of the value at a place, with its path; empty if the value is not in this file."""
+        path = self._named_task(place.removeprefix("spec."))
+        first = path.partition(".")[0]
+        if first == task_entries.KEY in self._root:
+            return path
+        # Admission names a time limit by its option, also if it was given in milliseconds.
+        for field in (first, f"{first}_ms"):
+            if field in self._fields():
+                return f"{_FIELDS}.{field}{path.removeprefix(first)}"
+        # A place may have more words after the option, such as `--pool-tree gpu: weight`.
+        return self._used.get(option_of(place).partition(" ")[0], "")
 
     def _named_task(self, field: str) -> str:
         """Return the path of a field with the name of a task in place of its number."""

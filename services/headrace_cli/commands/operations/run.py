@@ -26,16 +26,10 @@ from headrace.wire.operation_spec import (
 from headrace_cli.commands.operations.dry_run import try_start, warn_of_what_never_runs
 from headrace_cli.commands.operations.key_values import parse_environment
 from headrace_cli.commands.operations.operation_id import whole_id
-from headrace_cli.commands.operations.spec_option import (
-    KEYWORDS,
-    NO_KEYWORDS,
-    SpecOption,
-    named_keys,
-    named_options,
-    opened_file,
-)
+from headrace_cli.commands.operations.spec_option import SpecOption, named_as_given, opened_file
 from headrace_cli.commands.operations.tables import ephemeral_words
 from headrace_cli.commands.operations.upstream_words import ends_words, following_words
+from headrace_cli.option_names import KEYWORDS, NO_KEYWORDS, named_options
 from headrace_cli.option_values import MaybeWhole, Number, Whole
 from headrace_cli.session import Common, PoolOption, Switch, talk
 from headrace_cli.show.amounts import pool_words
@@ -73,13 +67,13 @@ class JobOptions:
     """Run the other jobs on when a job is not retried any more, and fail at the end. Default for more than one job, unless they are
     a gang. With `--no-keep-going` the operation fails at once."""
     max_failed_job_count: MaybeWhole = None
-    """Number of failed runs, of all jobs together, at which the operation fails. Given without `--tries`, as in YTsaurus, each job is
-    retried until then."""
+    """Number of failed runs, of all jobs together, at which the operation fails. Without `--tries`, jobs are retried until this number
+    is reached, as in YTsaurus."""
     retry_on: str | None = None
-    """Retry only failures that end so, such as 75,100-120,SIGTERM,oom: exit codes, signals, and out of memory. A job that fails in
-    another way is given up at once."""
+    """Retry a failed job only for these reasons: exit codes, signals, and out of memory, such as 75,100-120,SIGTERM,oom. A job that
+    fails for another reason is given up at once."""
     no_retry_on: str | None = None
-    """Give a job up at once if it fails so. Not together with `--retry-on`."""
+    """Give a failed job up at once for these reasons, written as for `--retry-on`. Not together with `--retry-on`."""
     memory_on_oom: str | None = None
     """Memory of a job that is retried because it ran out of memory: a multiple of what it had, such as x2, or an amount, such as 16G. At
     most what the largest matching node has and the pool allows. Such a job is retried up to `--tries`, whatever `--retry-on` is."""
@@ -259,14 +253,14 @@ def run(
     """
     names, waits = operation_options or OperationOptions(), wait_options or WaitOptions()
     file = opened_file(names.spec)
-    with named_keys(file):
+    with named_as_given(file):
         asked = spec_of_options(
             command, pool, job_options, array_options, share_options, preemption_options, operation_options, file
         )
         packed = pack_up(job_options.upload if job_options else None)
 
     async def work(client: Client, screen: Screen) -> int | None:
-        with named_keys(file), named_options():
+        with named_as_given(file):
             whole = await completed(asked, packed, client, file)
             if waits.dry_run:
                 return await try_start(screen, client, whole, names.id)
@@ -301,9 +295,7 @@ def spec_of_options(
             check_memory_on_oom(spec)
     if file is None:
         return spec
-    # A value that `completed` does not find in `fields` is at a key or on the command line, by the name of its option.
-    with named_keys(file), named_options():
-        return file.completed(spec)
+    return file.completed(spec)
 
 
 def keywords(pool: str | None, *groups: object) -> RunOptions:

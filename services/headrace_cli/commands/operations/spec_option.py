@@ -1,16 +1,14 @@
-"""The option `--spec` of `run`, and the names of options in errors. Only a command with `--spec` imports the reader of files."""
+"""The option `--spec` of `run`. Only a command with `--spec` imports the reader of files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import Parameter
 
-from headrace.client.run_options import RunOptions, named_keywords
-from headrace.errors import BadInput
+from headrace_cli.option_names import named_options
 
 if TYPE_CHECKING:
     from cyclopts import ArgumentCollection
@@ -39,35 +37,6 @@ def opened_file(path: Path | None) -> OperationFile | None:
     return None if path is None else _opened.popitem()[1]
 
 
-@contextmanager
-def named_keys(file: OperationFile | None) -> Iterator[None]:
-    """Raise an `UnusableFile` with line and key in place of each `BadInput` that the block raises about a value of the file."""
-    if file is None:
-        yield
-        return
-    with file.named_keys():
-        yield
-
-
-#: Options of `run` whose keyword has another name.
-KEYWORDS: Final = {"env": "environment", "cwd": "working_directory", "each_line": "lines"}
-#: Options of `run` that are not part of the operation spec.
-NO_KEYWORDS: Final = frozenset({"upload", "spec", "id"})
-_OPTIONS: Final = {keyword: f"--{option.replace('_', '-')}" for option, keyword in KEYWORDS.items()} | {
-    "argv": "command"
-}
-
-
-@contextmanager
-def named_options() -> Iterator[None]:
-    """Replace the name of a field or a keyword by the name of its option in every `BadInput` that the block raises."""
-    try:
-        with named_keywords():
-            yield
-    except BadInput as error:
-        # A place may have more words after the keyword, such as `pool_tree gpu: weight`.
-        keyword, blank, rest = error.place.partition(" ")
-        option = _OPTIONS.get(keyword, keyword)
-        if keyword in RunOptions.__optional_keys__ and keyword not in _OPTIONS:
-            option = f"--{keyword.replace('_', '-')}"
-        raise error.at(option + blank + rest) from None
+def named_as_given(file: OperationFile | None) -> AbstractContextManager[None]:
+    """Name the key of the file, else the option of `run`, in every `BadInput` and every refused request of the block."""
+    return named_options() if file is None else file.named_keys()

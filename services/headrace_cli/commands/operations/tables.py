@@ -88,7 +88,7 @@ def operation_table(
     columns = ["operation", "state", "pool", "done", "failed", "started", "time", "user", "each job", "title"]
     if idle or any(map(waiting_words, views)):
         columns.insert(3, "waits for")
-    if order is not OperationOrder.STARTED:
+    if not order.is_by_start:
         columns.insert(1, "unused")
     made = table(*columns, right=("done", "failed", "time"), cut="waits for" if "waits for" in columns else "title")
     for view in views:

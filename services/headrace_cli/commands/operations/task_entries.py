@@ -23,6 +23,10 @@ from headrace_cli.commands.operations.key_values import parse_environment
 
 KEY: Final = "tasks"
 _KEYS: Final = ("command", "jobs", *RESOURCE_NAMES, "env", "first_index")
+#: Text for a task with the key `gang`.
+_GANG_OF_A_TASK: Final = (
+    "`gang: true` beside `tasks`: a gang has all jobs of all tasks, and a single task cannot be a gang"
+)
 #: Amounts of resources that a task does not name. `run` has the same defaults.
 _DEFAULTS: Final = {"user_slots": "1", "cpu": "1"}
 
@@ -43,7 +47,8 @@ def _task(name: str, given: object, problems: Problems) -> Task | None:
     if not 0 < len(name) <= LONGEST_TASK_NAME:
         problems.say(place, "the name cannot be used", f"a name of 1 to {LONGEST_TASK_NAME} characters")
     for key in (key for key in given if key not in _KEYS):
-        problems.say(f"{place}.{key}", "unknown key", hint(key, _KEYS), key)
+        expected = _GANG_OF_A_TASK if key == "gang" else hint(key, _KEYS)
+        problems.say(f"{place}.{key}", "unknown key", expected, key)
     command, found, jobs, environment = _command(given.get("command")), Resources(), 1, dict[str, str]()
     first_index = None
     if not command:

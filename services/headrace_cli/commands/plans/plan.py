@@ -46,7 +46,8 @@ class Suppositions:
     jobs: Several = None
     """With `--live`: suppose more jobs, such as research:200,cpu=1,memory=4G. Each needs one core unless `cpu` is given."""
     node_changes: Annotated[list[str] | None, Parameter(name="--nodes", negative=(), allow_leading_hyphen=True)] = None
-    """With `--live`: suppose more or fewer nodes: -2 or +2 of the most frequent kind, -2,cpu=16,memory=64G, or -NODE."""
+    """With `--live`: suppose more or fewer nodes. +2 adds two nodes of the most frequent size, and -2 removes two. Resources choose
+    another size: -2,cpu=16,memory=64G. -NODE removes the node of this name."""
 
     def given(self) -> str:
         """Return the name of the first option that was given, or an empty string."""

@@ -17,7 +17,7 @@ from headrace.installation.extras import require
 from headrace.pools.tree_options import Prices
 from headrace.runtime.clock import SystemClock
 from headrace.suggestions import hint
-from headrace_cli.commands.usage.tables import Shown, csv_text, notes, usage_json, usage_table
+from headrace_cli.commands.usage.tables import Shown, csv_text, left_out_words, notes, usage_json, usage_table
 from headrace_cli.session import InTree, PoolOption, Switch, talk
 from headrace_cli.show.screen import Screen, draws_more_than_ascii
 from headrace_cli.show.times import parse_timestamp_ms
@@ -141,9 +141,11 @@ def _tell(shown: Shown, screen: Screen, *, csv: bool) -> None:
     if csv:
         screen.print_raw(csv_text(shown), end="")
     elif screen.json:
-        screen.show(usage_json(shown), usage_table(shown, ascii_only=True))
+        screen.show_json(usage_json(shown))
         return
     elif found.lines:
         screen.print(usage_table(shown, ascii_only=not draws_more_than_ascii(screen.out)))
+        if words := left_out_words(shown):
+            screen.say(words)
     for line in notes(shown):
         screen.say(line)

@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from msgspec.structs import astuple
 from rich.table import Table
 from rich.text import Text
 
@@ -15,11 +16,12 @@ from headrace.consumption_sums import By, Line, total_of
 from headrace.pools.tree_options import Prices
 from headrace.resources import percent
 from headrace.wire.consumption import RunSums
-from headrace.wire.plain_values import plain
 from headrace_cli.show.screen import harmless_cell
 from headrace_cli.show.tables import bar, branches, printable, table
 
 _BAR: Final = 24
+#: Upper bound of the lines of a table. It takes a millisecond to draw a line.
+_MOST_LINES: Final = 1_000
 _HOUR_S: Final = 3600
 _GIB: Final = 2**30
 _NOT_KNOWN: Final = "–"
@@ -80,7 +82,7 @@ def lost_words(lost_s: float, allotted_s: float) -> str:
 
 
 def usage_table(shown: Shown, *, ascii_only: bool) -> Table:
-    """Return the lines with bars, and the total below them."""
+    """Return the first lines with bars, and the total of all lines below them."""
     heads = [key.value for key in shown.keys]
     heads = [{"tree": "pool and below"}.get(head, head) for head in heads]
     figures = _FIGURES if shown.prices is not None else _FIGURES[:-1]
@@ -89,8 +91,8 @@ def usage_table(shown: Shown, *, ascii_only: bool) -> Table:
     made = table(*heads, *named, shown.resource, right=named)
     lines = shown.lines()
     most = max((shown.amount(line.sums) for line in lines), default=0.0)
-    leads = _leads(shown, lines)
-    for line, lead in zip(lines, leads, strict=True):
+    drawn_lines = lines[:_MOST_LINES]
+    for line, lead in zip(drawn_lines, _leads(shown, drawn_lines), strict=True):
         drawn = bar(shown.amount(line.sums) / most if most else 0.0, _BAR, ascii_only=ascii_only)
         made.add_row(*_cells(shown, line, lead), *_figures(shown, line.sums), Text(drawn, style="cyan"))
     total = total_of(lines, shown.keys)
@@ -150,9 +152,9 @@ def csv_text(shown: Shown) -> str:
     keys = ["pool" if key is By.TREE else key.value for key in shown.keys]
     writer.writerow([*keys, *RunSums.__struct_fields__, *(["cost"] if shown.prices is not None else [])])
     for line in shown.lines():
-        names = [harmless_cell(getattr(line, key)) for key in keys]
-        figures = [getattr(line.sums, name) for name in RunSums.__struct_fields__]
-        writer.writerow([*names, *figures, *([shown.cost(line.sums)] if shown.prices is not None else [])])
+        names = (harmless_cell(getattr(line, key)) for key in keys)
+        costs = (shown.cost(line.sums),) if shown.prices is not None else ()
+        writer.writerow((*names, *astuple(line.sums), *costs))
     return out.getvalue()
 
 
@@ -177,10 +179,17 @@ def _object(shown: Shown, line: Line) -> dict[str, object]:
 
 
 def _sums(shown: Shown, sums: RunSums) -> dict[str, object]:
-    fields = plain(sums)
-    assert isinstance(fields, dict)
+    fields = dict(zip(RunSums.__struct_fields__, astuple(sums), strict=True))
     cost = {} if shown.prices is None else {"cost": shown.cost(sums), "currency": shown.prices.currency}
     return {**fields, **cost}
+
+
+def left_out_words(shown: Shown) -> str:
+    """Return a sentence about lines that the table leaves out; empty if it has all lines."""
+    count = len(shown.found.lines)
+    if count <= _MOST_LINES:
+        return ""
+    return f"the table has the first {_MOST_LINES:,} of {count:,} lines; --csv and --json print all lines"
 
 
 def notes(shown: Shown) -> Iterator[str]:

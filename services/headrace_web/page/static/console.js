@@ -115,6 +115,8 @@ async function keepUp(view) {
         if (!(error instanceof Problem)) throw error;
         next = AGAIN_MS;
         say(error.message, true);
+        // A page that has data keeps it until the person has logged in again, perhaps in another tab.
+        if (error.status === 401 && !main.hasChildNodes()) draw(main, h("h1", null, "Log in"), h("p", null, error.message));
       }
       const since = Date.now();
       await Promise.race([woken, pause(next), new Promise((done) => hidden.signal.addEventListener("abort", done))]);

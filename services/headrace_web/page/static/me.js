@@ -1,13 +1,25 @@
 // The person: name, groups, rights, tokens, and a way to their operations.
 
 import { facts, h, link, table } from "./draw.js";
-import { ask, path } from "./session.js";
+import { ask, leave, path, Problem } from "./session.js";
 import { Tokens } from "./tokens.js";
 import { count, poolName } from "./words.js";
 
 export default function me(view) {
   let found = null;
   const tokens = new Tokens(view);
+  let trouble = "";
+
+  async function logOut() {
+    try {
+      await leave();
+      location.reload();
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      trouble = error.message;
+      view.paint();
+    }
+  }
 
   async function load(signal) {
     [found] = await Promise.all([ask(path`/me`, { signal }), tokens.load(signal)]);
@@ -17,6 +29,7 @@ export default function me(view) {
     const user = encodeURIComponent(found.user);
     return [
       h("h1", null, found.user),
+      h("p", null, h("button", { type: "button", onclick: logOut }, "Log out"), " ", trouble),
       facts(
         ["administrator", found.administrator ? "yes" : "no"],
         ["groups", found.groups.map((each) => each.name + (each.source === "host" ? " (of the host)" : "")).join(", ") || "none"],

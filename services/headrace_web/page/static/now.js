@@ -2,81 +2,45 @@
 
 import { bar, barWords, choice, poolBar, poolBarWords } from "./bars.js";
 import { h, link, table } from "./draw.js";
+import { PoolTree } from "./pooltree.js";
 import { ask, askAll, path } from "./session.js";
 import { amount, clock, count, duration, percent, poolName, RESOURCES, ROOT, shortName, waitsFor } from "./words.js";
 
-// Larger trees are folded below their first level. A folded tree opens by the name of a pool, or level by level.
-const MOST_OPEN = 200;
-const MOST_CHILDREN = 500;
 const MOST_OLDEST = 10;
-const MOST_WAITING = 500;
 // Milliseconds between two looks at what changes slowly: services, nodes, waiting operations, preemptions.
 const SLOW_MS = 10_000;
-// Milliseconds between two drawings of a tree whose pools still arrive.
-const PAINT_MS = 1000;
 const HOUR_MS = 3_600_000;
 
 export default function now(view) {
-  let pools = [];
-  let frame = null;
-  let children = new Map();
-  const turned = new Map();
-  let slow = { at: 0, services: [], unread: [], nodes: [], waiting: [], isCut: false, lost: [] };
-  let isWhole = false;
+  const pools = new PoolTree();
+  let slow = { at: 0, services: [], unread: [], nodes: [], waiting: [], lost: [] };
   let tookMs = 0;
+
+  const find = () => view.parameters.get("find") ?? "";
 
   async function load(signal) {
     const begun = Date.now();
     const slower = begun - slow.at > SLOW_MS ? loadSlow(signal, begun) : slow;
-    // Of a large tree, the pools that have arrived are shown meanwhile.
-    let paintedAt = 0;
-    const take = (page) => {
-      if (isWhole || Date.now() - paintedAt < PAINT_MS) return;
-      keep(page);
-      view.paint();
-      paintedAt = Date.now();
-    };
-    const [page, others] = await Promise.all([askAll(path`/pools`, {}, "pools", { signal, take }), slower]);
-    keep(page);
+    const [others] = await Promise.all([slower, pools.load(find(), signal)]);
     slow = others;
-    isWhole = true;
     tookMs = Date.now() - begun;
-  }
-
-  function keep(page) {
-    [pools, frame] = [page.pools, page.frame];
-    children = Map.groupBy(pools.slice(1), (each) => each.parent);
   }
 
   async function loadSlow(signal, at) {
     const [services, nodes, waiting, lost] = await Promise.all([
       ask(path`/services`, { signal }),
       askAll(path`/nodes`, {}, "nodes", { signal }),
-      askAll(path`/operations`, { state: "waiting", limit: 500 }, "operations", { most: MOST_WAITING, signal }),
+      ask(path`/operations`({ state: "waiting", order: "oldest", limit: MOST_OLDEST }), { signal }),
       ask(path`/pools/${ROOT}/lost-work`({ since_ms: at - HOUR_MS, until_ms: at }), { signal }),
     ]);
-    return { at, services: services.services, unread: services.unread, nodes: nodes.nodes, waiting: waiting.operations, isCut: waiting.next !== null, lost: lost.lost };
+    return { at, services: services.services, unread: services.unread, nodes: nodes.nodes, waiting: waiting.operations, lost: lost.lost };
   }
 
   const mode = () => view.parameters.get("mode") ?? "";
   const resourceOf = (pool) => mode() || pool.share.dominant_resource;
-  const isOpen = (pool) => turned.get(pool.name) ?? (pool.name === ROOT || pools.length <= MOST_OPEN);
-
-  // Return the pools that are shown: the open part of the tree, or all whose names contain the searched text.
-  function shown() {
-    const text = (view.parameters.get("find") ?? "").toLowerCase();
-    if (text) return pools.filter((each) => each.name.toLowerCase().includes(text)).slice(0, MOST_CHILDREN);
-    const found = [];
-    const walk = (pool) => {
-      found.push(pool);
-      if (isOpen(pool)) (children.get(pool.name) ?? []).slice(0, MOST_CHILDREN).forEach(walk);
-    };
-    if (pools.length) walk(pools[0]);
-    return found;
-  }
 
   function cluster() {
-    const root = pools[0];
+    const { root, frame } = pools;
     const resources = RESOURCES.filter((name) => name !== "user_slots" && frame.total[name]);
     return table(
       "The cluster",
@@ -94,18 +58,19 @@ export default function now(view) {
   }
 
   function tree() {
+    const { frame } = pools;
     const name = (pool) => {
       const depth = pool.name === ROOT ? 0 : pool.path.split("/").length - 1;
-      const hasChildren = children.has(pool.name) || (pool.name === ROOT && pools.length > 1);
-      const open = isOpen(pool);
+      const open = pools.isOpen(pool);
       const turn = () => {
-        turned.set(pool.name, !open);
+        pools.turn(pool);
         view.paint();
+        if (!pools.isWhole) view.reload();
       };
       return h(
         "span",
         { class: `tree-name depth-${Math.min(depth, 8)}` },
-        hasChildren ? h("button", { type: "button", "aria-expanded": String(open), "aria-label": `pools below ${poolName(pool.name)}`, onclick: turn }, open ? "▾" : "▸") : h("span", { class: "no-children" }),
+        pools.hasChildren(pool) ? h("button", { type: "button", "aria-expanded": String(open), "aria-label": `pools below ${poolName(pool.name)}`, onclick: turn }, open ? "▾" : "▸") : h("span", { class: "no-children" }),
         link(`/pools/${encodeURIComponent(pool.name)}`, poolName(pool.name)),
       );
     };
@@ -125,14 +90,14 @@ export default function now(view) {
     return [
       h("h2", null, "Pools"),
       choice("resource", [["", "dominant"], ...resources.map((each) => [each, shortName(each)])], mode(), (value) => view.go({ mode: value })),
-      h("form", { class: "filter", role: "search", onsubmit: (event) => event.preventDefault() }, h("label", null, "find a pool ", h("input", { name: "find", type: "search", value: view.parameters.get("find") ?? "", onchange: (event) => view.go({ find: event.target.value.trim() }) }))),
-      table(count(pools.length, "pool") + (isWhole ? "" : " so far"), columns, shown(), (pool) => pool.name, { rowClass: (pool) => (pool.share.starvation_status === "non_starving" ? null : "short") }),
+      h("form", { class: "filter", role: "search", onsubmit: (event) => event.preventDefault() }, h("label", null, "find a pool ", h("input", { name: "find", type: "search", value: find(), placeholder: pools.isWhole ? null : "begins with", onchange: (event) => view.go({ find: event.target.value.trim() }) }))),
+      table(pools.isWhole ? count(pools.all.length, "pool") : "The open pools of a large tree", columns, pools.shown(find()), (pool) => pool.name, { rowClass: (pool) => (pool.share.starvation_status === "non_starving" ? null : "short") }),
       poolBarWords(),
     ];
   }
 
   function starving() {
-    const found = pools.filter((each) => each.share.starvation_status !== "non_starving");
+    const { frame, starving: found } = pools;
     return attention(
       "Starving pools",
       found,
@@ -148,10 +113,9 @@ export default function now(view) {
   }
 
   function oldest() {
-    const found = [...slow.waiting].sort((a, b) => a.started_at_ms - b.started_at_ms).slice(0, MOST_OLDEST);
     return attention(
-      slow.isCut ? `Longest pending of the newest ${count(slow.waiting.length, "operation")}` : "Longest pending operations",
-      found,
+      "Longest pending operations",
+      slow.waiting,
       [
         { label: "operation", isHeading: true, cell: (each) => link(`/operations/${encodeURIComponent(each.operation)}`, each.operation) },
         { label: "for", isNumber: true, cell: (each) => duration(Math.max(0, Date.now() - each.started_at_ms)) },
@@ -217,8 +181,8 @@ export default function now(view) {
   function paint() {
     return [
       h("h1", null, "Now"),
-      frame.complaints.map((each) => h("p", { class: "bad" }, each.text)),
-      frame.errors.map((each) => h("p", { class: "bad" }, each)),
+      pools.frame.complaints.map((each) => h("p", { class: "bad" }, each.text)),
+      pools.frame.errors.map((each) => h("p", { class: "bad" }, each)),
       cluster(),
       barWords([["used", "usage"], ["demand", "demand beyond it"]]),
       tree(),
@@ -231,7 +195,6 @@ export default function now(view) {
     isLocal: true,
     load,
     paint,
-    // A large tree is asked for less often.
     get every() {
       return Math.max(2000, 5 * tookMs);
     },

@@ -11,7 +11,7 @@ const LIMIT = 100;
 const MOST_SELECTED = 10_000;
 const MOST_SINGLE = 20;
 const STATES = ["starting", "waiting", "running", "completing", "completed", "failing", "failed", "aborting", "aborted"];
-const ORDERS = { started: "newest first", unused_cpu: "most unused cpu first", unused_memory: "most unused memory first" };
+const ORDERS = { started: "newest first", oldest: "oldest first", unused_cpu: "most unused cpu first", unused_memory: "most unused memory first" };
 
 const COLUMNS = {
   operation: { cell: (each) => link(`/operations/${encodeURIComponent(each.operation)}`, each.operation), value: (each) => each.operation, isHeading: true },

@@ -29,8 +29,8 @@ export default function pool(view) {
   async function load(signal) {
     const begun = Date.now();
     let list;
-    [found, explained, list] = await Promise.all([ask(path`/pools/${name}`, { signal }), ask(path`/pools/${name}/explanation`, { signal }), askAll(path`/pools`, {}, "pools", { signal })]);
-    children = list.pools.filter((each) => each.parent === found.pool.name && each.name !== found.pool.name);
+    [found, explained, list] = await Promise.all([ask(path`/pools/${name}`, { signal }), ask(path`/pools/${name}/explanation`, { signal }), askAll(path`/pools`, { parent: name }, "pools", { signal })]);
+    children = list.pools;
     rights ??= await ask(path`/me`({ pool: name }), { signal });
     tookMs = Date.now() - begun;
     view.paint();

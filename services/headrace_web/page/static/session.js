@@ -26,6 +26,13 @@ export async function enter() {
   if (answer.ok) localStorage.setItem(TOKEN, (await answer.json()).token);
 }
 
+// Log out. Return true if the token of the session is revoked, too.
+export async function leave() {
+  const { revoked } = await ask("", { method: "DELETE", base: "/session" });
+  localStorage.removeItem(TOKEN);
+  return revoked;
+}
+
 // Return a path of the API. Names are escaped, and parameters without a value left out: path`/pools/${name}` and path`/pools`({ limit: 5 }).
 export function path(texts, ...names) {
   const found = String.raw({ raw: texts }, ...names.map(encodeURIComponent));
@@ -43,12 +50,12 @@ function unanswered(error) {
   return error.name === "AbortError" ? error : new Problem(0, "the web service does not answer; it is tried again");
 }
 
-async function answerTo(where, { method = "GET", body, signal }) {
+async function answerTo(where, { method = "GET", body, signal, base = API }) {
   const headers = { "x-headrace-token": localStorage.getItem(TOKEN) ?? "" };
   if (body !== undefined) headers["content-type"] = "application/json";
   let answer;
   try {
-    answer = await fetch(API + where, { method, headers, signal, body: body && JSON.stringify(body) });
+    answer = await fetch(base + where, { method, headers, signal, body: body && JSON.stringify(body) });
   } catch (error) {
     throw unanswered(error);
   }
@@ -70,15 +77,13 @@ export async function ask(where, request = {}) {
 // Change something. Return the answer.
 export const send = (method, where, body) => ask(where, { method, body });
 
-// Return all items of a list that comes in pages, in their order. `name` is the field of the items. `most` bounds them. `take` gets what
-// has arrived after each page but the last.
-export async function askAll(where, parameters, name, { most = Infinity, signal, take = () => {} } = {}) {
+// Return all items of a list that comes in pages, in their order. `name` is the field of the items. `most` bounds them.
+export async function askAll(where, parameters, name, { most = Infinity, signal } = {}) {
   const items = [];
   let page;
   for (let cursor = ""; cursor !== null && items.length < most; cursor = page.next) {
     page = await ask(where({ ...parameters, cursor }), { signal });
     items.push(...page[name]);
-    if (page.next !== null) take({ ...page, [name]: items });
   }
   return { ...page, [name]: items };
 }

@@ -68,6 +68,7 @@ export default function usage(view) {
             (line) => by.map((each) => line[each]).join("\n"),
           )
         : h("p", null, "No run ended in this period."),
+      found.next !== null && h("p", { class: "faint" }, `Only the first ${count(rows.length, "line")} are shown: choose a shorter period, a user or a pool.`),
       found.lost_runs > 0 && h("p", { class: "faint" }, `${count(found.lost_runs, "run")} of this period were not recorded.`),
     ];
   }
