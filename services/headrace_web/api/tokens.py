@@ -10,7 +10,10 @@ from headrace.client.tokens import token_lifetime_ms
 from headrace.wire.access_tokens import AccessToken, TokenList, TokenName
 from headrace_web.api.context import Context
 from headrace_web.api.endpoint import Endpoint
-from headrace_web.api.pools import NoFields
+
+
+class NoFields(msgspec.Struct, frozen=True):
+    """A request without fields."""
 
 
 class WantedToken(msgspec.Struct, frozen=True):

@@ -32,7 +32,7 @@ export default function me(view) {
       h("p", null, h("button", { type: "button", onclick: logOut }, "Log out"), " ", trouble),
       facts(
         ["administrator", found.administrator ? "yes" : "no"],
-        ["groups", found.groups.map((each) => each.name + (each.source === "host" ? " (of the host)" : "")).join(", ") || "none"],
+        ["groups", found.groups.map((each) => each.name + ({ host: " (of the host)", login: " (of the credential)" }[each.source] ?? "")).join(", ") || "none"],
         ["operations", [link(`/operations?live=true&user=${user}`, "live"), ", ", link(`/operations?user=${user}`, "all")]],
         ["usage", link(`/usage?user=${user}`, "what your runs were allotted and used")],
       ),
