@@ -39,6 +39,7 @@ def test_a_person_without_tokens(console: Console, web: Web) -> None:
     look(console, "/me", "light", "dark")
     expect(console.page.locator("h1")).to_have_text("anna")
     expect(console.page.locator("main")).to_contain_text("No token.")
+    expect(console.rows("1 pool")).to_contain_text("no list names anybody for it")
 
 
 def test_a_token_is_made_shown_once_copied_and_revoked(console: Console, web: Web) -> None:

@@ -133,6 +133,9 @@ def test_a_person_logs_out(browser: Browser, site: Site) -> None:
         second.goto(f"{site.origin}/operations")
         second.locator("#state", has_text="live").wait_for()
         eve.open("/me")
+        # The session has a token, and a token makes no tokens.
+        expect(eve.page.locator("main")).to_contain_text("This console cannot manage your tokens")
+        expect(eve.page.locator("main pre")).to_contain_text("headrace token create --name NAME")
         eve.page.get_by_role("button", name="Log out").click()
         eve.is_asked_to_log_in()
         expect(second.locator("#state")).to_contain_text("headrace web login")

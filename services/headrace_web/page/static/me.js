@@ -44,7 +44,7 @@ export default function me(view) {
               { label: "pool", isHeading: true, cell: (each) => link(`/pools/${encodeURIComponent(each.pool)}`, poolName(each.pool)) },
               { label: "tree", cell: (each) => each.tree },
               { label: "rights", cell: (each) => each.rights.join(", ") },
-              { label: "by", class: "wide", cell: (each) => [...new Set(each.grants.map((grant) => `${grant.entry} of ${poolName(grant.pool)}`))].join(", ") || (found.administrator ? "administrator" : "–") },
+              { label: "by", class: "wide", cell: (each) => [...new Set(each.grants.map(because))].join(", ") || (found.administrator ? "administrator" : "–") },
             ],
             found.pools,
             (each) => `${each.tree} ${each.pool}`,
@@ -56,3 +56,5 @@ export default function me(view) {
 
   return { title: "Me", every: 30_000, load, paint };
 }
+
+const because = (grant) => (grant.entry ? `${grant.entry} in access/${grant.access} of ${poolName(grant.pool)}` : "no list names anybody for it");

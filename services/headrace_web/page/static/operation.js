@@ -142,7 +142,7 @@ export default function operation(view) {
     return facts(
       ["jobs", `${waiting.running_jobs} running, ${waiting.pending_jobs} pending${waiting.in_doubt_jobs ? `, ${waiting.in_doubt_jobs} unconfirmed` : ""}; each needs ${amounts(waiting.needed)}`],
       ["nodes", `${nodes.enrolled} enrolled, ${nodes.accepting} take jobs, ${nodes.matching} match its tags, ${nodes.large_enough} are large enough, ${nodes.with_room} have free resources`],
-      ["limits", waiting.limits.map((each) => h("div", { class: each.holds ? "bad" : null }, `${poolName(each.pool)} has ${each.resource} ${amount(each.resource, scaled(each.resource, each.used))} of its limit ${amount(each.resource, scaled(each.resource, each.limit))}`))],
+      ["limits", waiting.limits.length > 0 && waiting.limits.map((each) => h("div", { class: each.holds ? "bad" : null }, `${poolName(each.pool)} has ${each.resource} ${amount(each.resource, scaled(each.resource, each.used))} of its limit ${amount(each.resource, scaled(each.resource, each.limit))}`))],
       ["at this pace", left && `its last job starts in about ${left}`],
       ["preempted", waiting.preempted ? `${count(waiting.preempted, "time")} within the last hour` : ""],
     );

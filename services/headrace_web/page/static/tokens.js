@@ -38,7 +38,7 @@ export class Tokens {
   paint() {
     return [
       h("h2", { id: "tokens" }, "Tokens for programs"),
-      h("p", null, "A program sends a token to the HTTP API and acts under your name. A token cannot make, list or revoke tokens: it needs your own credential."),
+      h("p", null, "A program sends a token to the HTTP API and acts under your name. Only your own credential can make, list and revoke tokens; a token cannot."),
       this.refused ? this.refusal() : [this.made && this.secret(), this.list(), this.form()],
       h("p", { role: "status", class: this.isRefusal ? "bad" : null }, this.said),
     ];
