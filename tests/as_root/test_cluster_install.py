@@ -102,6 +102,18 @@ def test_the_account_gets_the_folders_of_the_chosen_parts_and_no_others(
     assert host.owners("admission") == {account.pw_uid}
 
 
+def test_web_is_installed_when_its_certificate_is_there(host: Host, account: pwd.struct_passwd) -> None:
+    init(host.cluster, url="nats://127.0.0.1:1", listen=f"127.0.0.1:{host.port}", consumer=[Consumer.WEB])
+    with pytest.raises(CannotInstall, match=r"web/server\.pem is missing"):
+        host.install("web")
+    assert (list(host.units.iterdir()), host.systemctl.told()) == ([], [])
+
+    for name in ("server.pem", "server.key"):
+        (host.cluster / "web" / name).write_text("")
+    host.install("web")
+    assert host.owners("web") == {account.pw_uid}
+
+
 def test_notify_is_installed_when_its_rules_are_there(host: Host, account: pwd.struct_passwd) -> None:
     init(host.cluster, url="nats://127.0.0.1:1", listen=f"127.0.0.1:{host.port}", consumer=[*Consumer])
     with pytest.raises(CannotInstall, match=r"notify/rules\.yaml is missing"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 import anyio.to_thread
 import pytest
 
+from headrace_cli.cluster.certificates import write_certificates
 from tests.support.ended_operations import world
 from tests.support.nats_server import free_port, nats_server
 from tests.support.notify_socket import NotifySocket
@@ -96,6 +98,19 @@ async def test_a_consumer_is_ready_when_it_reads_the_log(
             told = await anyio.to_thread.run_sync(systemd.until, "READY", "1")
             assert (told[0]["STATUS"], told[-1]["STATUS"]) == ("waits for the server", status)
             await anyio.to_thread.run_sync(goes_silent, systemd, consumer.pid)
+
+
+def test_a_web_service_is_ready_when_it_listens(folder: Path) -> None:
+    write_certificates(folder, ["127.0.0.1"], datetime.datetime.now(datetime.UTC))
+    files = ("--certificate", str(folder / "server.pem"), "--key", str(folder / "server.key"))
+    # It connects to the server only for the people who use it.
+    url = f"nats://127.0.0.1:{free_port()}"
+    with (
+        NotifySocket(folder, WATCHDOG_S) as systemd,
+        running(systemd, "headrace_cli", "web", "--listen", "127.0.0.1:0", *files, HEADRACE_NATS_URL=url) as web,
+    ):
+        assert systemd.until("READY", "1")[-1]["STATUS"].startswith("serves https://127.0.0.1:")
+        goes_silent(systemd, web.pid)
 
 
 def test_a_runner_is_ready_when_it_takes_jobs(folder: Path) -> None:

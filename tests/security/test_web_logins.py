@@ -9,6 +9,7 @@ import re
 import ssl
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -183,10 +184,16 @@ def test_a_revoked_session_says_how_to_log_in(site: Site) -> None:
 
 
 def test_a_session_ends_by_itself(site: Site) -> None:
-    browser = entered(site, "anna", "--expires", "2s")
-    while browser.ask("GET", "/me").status_code == 200:
+    browser = None
+    for expires in ("2s", "10s", "60s"):
+        # On a busy machine the token can expire before the browser has entered.
+        with suppress(AssertionError):
+            browser = entered(site, "anna", "--expires", expires)
+            break
+    assert browser is not None
+    # A request that was under way when the server closed the connection is answered by 504.
+    while (answer := browser.ask("GET", "/me")).status_code != 401:
         pass
-    answer = browser.ask("GET", "/me")
     assert (answer.status_code, f"headrace web login {site.origin}" in answer.json()["detail"]) == (401, True)
 
 
@@ -194,9 +201,8 @@ def test_sessions_of_a_removed_person_end(site: Site) -> None:
     browser = entered(site, "carl")
     assert browser.ask("GET", "/me").json()["user"] == "carl"
     remove_user("carl", cluster=site.cluster.folder)
-    while browser.ask("GET", "/me").status_code == 200:
+    while browser.ask("GET", "/me").status_code != 401:
         pass
-    assert browser.ask("GET", "/me").status_code == 401
 
 
 def test_a_restarted_service_knows_no_session(site: Site) -> None:

@@ -7,11 +7,13 @@ import re
 import shlex
 import subprocess
 import sys
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from cryptography import x509
 
 import headrace
 from headrace_cli.cluster.consumers import Consumer
@@ -89,6 +91,8 @@ def test_people_get_the_addresses_at_which_the_servers_are_published(
     (tmp_path / "headrace").write_text(f'#!/bin/sh\nexec {sys.executable} -m headrace_cli "$@"\n')
     (tmp_path / "headrace").chmod(0o700)
     (tmp_path / "cluster" / "authority").mkdir(parents=True)
+    web = tmp_path / "cluster" / "web"
+    web.mkdir()
     path = f"{tmp_path}:/usr/bin:/bin"
     subprocess.run(["sh", "-ec", script, "init", *init["command"]], env={"PATH": path}, check=True, capture_output=True)
 
@@ -102,6 +106,12 @@ def test_people_get_the_addresses_at_which_the_servers_are_published(
     ]
     assert [url.removeprefix("tls://") for url in endpoint["url"].split(",")] == published
     assert endpoint["user"] == "administrator"
+    certificate = x509.load_pem_x509_certificate((web / "server.pem").read_bytes())
+    named = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    host = variables.get("HEADRACE_HOST", "127.0.0.1")
+    assert named.get_values_for_type(x509.IPAddress) == [ip_address(host)]
+    assert (web / "ca.pem").read_text() == (tmp_path / "cluster" / "client" / "ca.pem").read_text()
+    assert not (web / "credential").exists()
 
 
 @pytest.mark.parametrize("consumer", Consumer)
@@ -110,10 +120,13 @@ def test_a_consumer_runs_a_command_with_the_files_that_it_has(consumer: Consumer
     program, *words = service["command"]
     assert (program, service["profiles"]) == ("headrace", [consumer])
     parse(shlex.join(words))
-    [volume] = [filled_in(each) for each in service["volumes"] if each.endswith(f":/cluster/{consumer}")]
-    assert service["environment"]["HEADRACE_CREDENTIAL_FILE"] == f"/cluster/{consumer}/credential"
+    [volume] = [each for each in map(filled_in, service["volumes"]) if f":/cluster/{consumer}" in each]
+    if consumer.has_credential:
+        assert service["environment"]["HEADRACE_CREDENTIAL_FILE"] == f"/cluster/{consumer}/credential"
+    else:
+        assert "HEADRACE_CREDENTIAL_FILE" not in service["environment"]
     # `cluster init` makes a credential wherever the folder is there.
-    assert volume in STACK["init"]["volumes"]
+    assert volume.removesuffix(":ro") in STACK["init"]["volumes"]
 
 
 def test_the_rules_of_the_stack_can_be_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,7 +137,7 @@ def init(
     servers
         Hosts of a cluster of servers, separated by commas; each has its `nats.conf` in a folder of its name. One certificate names all.
     consumer
-        `notify`, with its rules in `notify/rules.yaml`, or `export`, to `export/ended.jsonl`; may be repeated.
+        `notify` with `notify/rules.yaml`, `export` to `export/ended.jsonl`, or `web` with `web/server.pem` and `.key`; may be repeated.
     """
     nodes, inside = ([node_name(name) for name in names or []] for names in (node, beside))
     cluster, hosts = ClusterFolder(folder.absolute()), [*map(node_name, servers.split(","))]

@@ -5,7 +5,7 @@
 * `admission/`, `fair_share/`, `integral/`, `allocator/`: `credential` and `settings.toml` of each service.
 * `admission/authority.json`: the keys for letting hosts join, if the cluster has an operator.
 * `nodes/<node>/credential`: the credential of an agent beside the services.
-* `notify/`, `export/`: `credential` of each consumer, if there is one.
+* `notify/`, `export/`: `credential` of each consumer, if there is one. `web/` has none.
 * `client/`: `credential` and `endpoint.json` for administrators, and `cluster.json` with the options.
 * `client/nodes/<node>/`: the folder to copy to a host.
 * `client/people/<person>/`: the folder to give to a person.
@@ -177,11 +177,15 @@ class ClusterFolder:
         self._write_endpoint(client, holder, url, authority)
         logins = {path: user_name(path.name) for path in self._known_or_new(self._folder(client / "people"), people)}
         chosen = (each for each in Consumer if each in consumers or (self._path / each).exists())
-        for path, person in {**logins, **{self._path / each: each.user for each in chosen}}.items():
-            groups = self._groups[person] if person in self._groups else self.groups_of(person)
-            self._has_groups |= bool(groups)
-            party = Party(kind=PartyKind.PERSON, name=person, groups=groups)
-            self._let_in(party, self._folder(path), f"{PERSON_LOGIN}{person}")
+        consuming = {self._path / each: each for each in chosen}
+        for path, person in {**logins, **{path: each.user for path, each in consuming.items()}}.items():
+            folder = self._folder(path)
+            if path not in consuming or consuming[path].has_credential:
+                groups = self._groups[person] if person in self._groups else self.groups_of(person)
+                self._has_groups |= bool(groups)
+                self._let_in(
+                    Party(kind=PartyKind.PERSON, name=person, groups=groups), folder, f"{PERSON_LOGIN}{person}"
+                )
             self._write_endpoint(path, person, url, authority)
         provisioner = PartyKind.PROVISIONER
         folder = self._folder(self._path / provisioner.value)

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from headrace.access.routes import PartyKind
-from headrace.client.places.endpoint import CREDENTIAL_FILE
+from headrace.client.places.endpoint import CREDENTIAL_FILE, ENDPOINT_FILE
 from headrace.errors import BadInput
 from headrace.installation.extras import require
 from headrace.suggestions import hint
@@ -29,7 +29,7 @@ from headrace.systemd.unit_files import (
     write_unit,
 )
 from headrace.systemd.unit_text import SystemdUnit
-from headrace_cli.cluster.consumers import RULES_FILE, Consumer
+from headrace_cli.cluster.consumers import Consumer
 from headrace_cli.cluster.folder import SERVER_FILE, SETTINGS_FILE, STORE_FOLDER
 from headrace_cli.cluster.units import ClusterProcess, ProcessKind, cluster_unit, runs_folder
 from headrace_cli.cluster.watched_server import LISTEN
@@ -131,7 +131,7 @@ def _processes(cluster: Path) -> list[ClusterProcess]:
             found.append(ClusterProcess(name, ProcessKind.SERVICE, command))
     for consumer in Consumer:
         folder = cluster / consumer.value
-        if (folder / CREDENTIAL_FILE).exists():
+        if (folder / ENDPOINT_FILE).exists():
             found.append(ClusterProcess(consumer.value, ProcessKind.CONSUMER, consumer.command(folder)))
     return found
 
@@ -183,6 +183,8 @@ def _check(installation: ClusterInstallation) -> pwd.struct_passwd:
         raise BadInput("FOLDER", str(cluster), f"a folder that does not contain the program {sys.executable}")
     if any(process.kind is ProcessKind.SERVICE for process in installation.processes):
         require("server", "`headrace cluster install`")
+    if any(process.name == Consumer.WEB for process in installation.processes):
+        require("web", "`headrace cluster install`")
     check_unit_folder(installation.unit_folder)
     for process in installation.processes:
         _is_installed(installation, process)
@@ -197,11 +199,11 @@ def _check(installation: ClusterInstallation) -> pwd.struct_passwd:
 def _check_files(process: ClusterProcess, folder: Path) -> None:
     """Check that the files of a process are complete and name this folder. Raises `CannotInstall`."""
     if process.kind is ProcessKind.CONSUMER:
-        if process.name == Consumer.NOTIFY and not (folder / RULES_FILE).exists():
-            raise CannotInstall(
-                f"{folder / RULES_FILE} is missing. Put the rules of notify there (`headrace notify RULES --check` checks them), or "
-                "name the other processes with `--only`"
-            )
+        for name, words in Consumer(process.name).needed_files.items():
+            if not (folder / name).exists():
+                raise CannotInstall(
+                    f"{folder / name} is missing. Put {words} there, or name the other processes with `--only`"
+                )
         return
     file, named = (SERVER_FILE, STORE_FOLDER) if process.is_server else (SETTINGS_FILE, CREDENTIAL_FILE)
     if json.dumps(str(folder / named)) not in (folder / file).read_text(encoding="utf-8"):

@@ -11,14 +11,15 @@ from cyclopts import App, Parameter
 
 from headrace.errors import BadInput
 from headrace.installation.extras import require
+from headrace.runtime.readiness import Readiness
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.option_values import Whole
-from headrace_cli.session import InTree, Switch
+from headrace_cli.session import InTree, Switch, own_readiness
 from headrace_cli.show.screen import Screen
 from headrace_cli.up.configuration import DEFAULT_WEB_PORT
 
 if TYPE_CHECKING:
-    from headrace_web.server import Listening
+    from headrace_web.server import Listening, Options
 
 _HIGHEST_PORT = 65_535
 
@@ -82,26 +83,35 @@ def web(
     if not 0 <= port <= _HIGHEST_PORT:
         raise BadInput("--port", port, f"a port from 0 to {_HIGHEST_PORT}")
     require("web", "headrace web")
-    from headrace_web.server import Options, serve
+    from headrace_web.server import Options
 
     common, shared = common or InTree(), shared or SharedOptions()
     screen = Screen(json=common.json)
     state = None if common.state is None else str(common.state)
     options = Options(port, read_only, state, common.tree, None, shared.listen, *shared.files())
-    anyio.run(serve, options, _Announcement(screen, is_shared=bool(shared.listen)).tell)
+    anyio.run(_serve, options, _Announcement(screen, own_readiness(), is_shared=bool(shared.listen)))
     return Exit.DONE
 
 
-class _Announcement:
-    """Prints the address of the service when it begins to listen, and an address with a new ticket after each use of a ticket."""
+async def _serve(options: Options, announcement: _Announcement) -> None:
+    from headrace_web.server import serve
 
-    def __init__(self, screen: Screen, *, is_shared: bool) -> None:
+    async with announcement.readiness.kept_alive():
+        await serve(options, announcement.tell)
+
+
+class _Announcement:
+    """Prints at which address the service listens, and each new ticket. Tells systemd that the service listens."""
+
+    def __init__(self, screen: Screen, readiness: Readiness, *, is_shared: bool) -> None:
+        self.readiness = readiness
         self._screen = screen
         self._is_shared = is_shared
         self._is_first = True
 
     def tell(self, listening: Listening) -> None:
         """Print the addresses in `listening`: for the browser, and at the beginning for programs."""
+        self.readiness.ready(f"serves {listening.api}")
         screen, is_first, self._is_first = self._screen, self._is_first, False
         if screen.json:
             screen.print_line(listening)

@@ -115,6 +115,17 @@ def test_a_consumer_has_its_login_its_files_and_its_state_in_its_folder(cluster:
         add("headrace-notify", cluster=cluster)
 
 
+def test_the_web_service_has_a_folder_without_a_credential(cluster: Path) -> None:
+    init(cluster, url="nats://10.0.0.1:4222", consumer=[Consumer.WEB])
+    (unit,) = map(read, units_of(cluster, "web"))
+    words = shlex.split(unit["Service"]["ExecStart"])
+    assert words[1:5] == ["-m", "headrace_cli", "web", "--listen"]
+    parse(shlex.join(words[3:]))
+    assert {str(cluster / "web" / name) for name in ("server.pem", "server.key")} < set(words)
+    assert find_place(state=cluster / "web").url == "nats://10.0.0.1:4222"
+    assert not (cluster / "web" / "credential").exists()
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 def test_systemd_accepts_the_units(cluster: Path, tmp_path: Path) -> None:
     init(cluster, url="nats://10.0.0.1:4222", consumer=[*Consumer])
