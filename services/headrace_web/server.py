@@ -8,7 +8,6 @@ import secrets
 import signal
 import socket
 import ssl
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -30,6 +29,7 @@ from headrace_web.connections import Strangers
 from headrace_web.door import Door, Secrets, Session
 from headrace_web.logins import Logins
 from headrace_web.shared_door import SharedDoor
+from headrace_web.temporary_folder import temporary_folder
 from headrace_web.token_sessions import TokenSessions
 
 _ADDRESS: Final = "127.0.0.1"
@@ -244,8 +244,8 @@ def _folder(given: Path | None) -> Iterator[Path]:
         given.mkdir(mode=0o700, exist_ok=True)
         yield given
         return
-    with tempfile.TemporaryDirectory(prefix="headrace-web-") as made:
-        yield Path(made)
+    with temporary_folder("headrace-web-") as made:
+        yield made
 
 
 def _read_secrets(file: Path) -> Secrets | None:
