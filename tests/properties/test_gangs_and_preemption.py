@@ -97,6 +97,22 @@ def test_a_gang_of_two_sizes_that_is_owed_all_it_wants_takes_that_and_no_more_an
     assert len({record.decided_at_ms for _, record in fleet.taken.values()}) == 1
 
 
+def test_the_largest_job_leaves_the_large_host_to_jobs_that_fit_there_only_though_that_costs_more_victims() -> None:
+    """On the host of six cores one job would have to go for the job of four cores, on the host of four cores four jobs."""
+    hosts = {"n4": cores(4, slots=100), "n6": cores(6, slots=100)}
+    gangs = a_pool("gangs", weight=0.001, strong_guarantee_resources=PartialResources(cpu=1_000))
+    fleet = GangFleet(Random(1), hosts, (a_pool("others"), gangs), new_tree())
+    fleet.run("wide", "others", 1, 600.0, cores(6))
+    pass_seconds(fleet, 4)
+    fleet.run("many", "others", 4, 600.0, cores(1))
+    pass_seconds(fleet, 4)
+    assert (fleet.running("wide"), fleet.running("many")) == (1, 4)
+    fleet.run_gang_of_tasks("gang", "gangs", 600.0, (1, cores(4)), (2, cores(3)))
+    pass_seconds(fleet, 25)
+
+    assert fleet.running("gang") == 3
+
+
 def test_nothing_is_preempted_for_a_gang_whose_sizes_do_not_all_fit_on_the_hosts() -> None:
     """Each host has four cores, so three jobs of three leave no two cores on any host."""
     fleet = others_first(guarantee=11, gang=[(3, cores(3)), (1, cores(2))])

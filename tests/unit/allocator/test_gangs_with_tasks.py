@@ -11,6 +11,7 @@ from headrace.resources import Resources
 from headrace.wire.heartbeat import JobResult
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.snapshots import ElementKind, ShareItem
+from headrace_allocator.facts.nodes import Reservation
 from headrace_allocator.gangs.gang import GangPhase
 from tests.support.allocating import Desk, an_operation, cores, drawn_before, with_task_sizes
 from tests.unit.allocator.test_gangs import GANG, NEVER, Fleet, a_gang
@@ -104,6 +105,22 @@ def test_jobs_for_which_the_largest_first_find_nodes_only_elsewhere_are_placed_a
     run(fleet)
 
     assert started(fleet) == {"a": [3, 3], "b": [4]}
+
+
+def test_no_job_moves_to_resources_that_are_reserved_for_another_operation() -> None:
+    fleet = nodes(6, 4)
+    fleet.start(an_operation("other", 1, cores(9)), with_tasks(GANG, (1, 4), (2, 3)))
+    fleet.say("a")
+    node, now_s = fleet.node("b"), fleet.now.steady_s
+    other = fleet.operation("other").id
+    fleet.facts.reservations.enter(Reservation(other, cores(4), node, now_s, now_s, now_s + 60))
+    fleet.tick(fleet.now_s)
+    assert fleet.operation(GANG).slots.ready_count == 2
+
+    # This tick has ended the reservation, because no node is large enough for the other operation.
+    assert node.reserved is None
+    fleet.tick(fleet.now_s)
+    assert fleet.operation(GANG).slots.ready_count == 0
 
 
 def test_a_gang_that_never_fits_holds_nothing_and_is_no_demand_and_people_are_told() -> None:
