@@ -175,18 +175,7 @@ class ClusterFolder:
         client = self._folder(self._path / "client")
         self._let_in(Party(kind=PartyKind.PERSON), client, "headrace")
         self._write_endpoint(client, holder, url, authority)
-        logins = {path: user_name(path.name) for path in self._known_or_new(self._folder(client / "people"), people)}
-        chosen = (each for each in Consumer if each in consumers or (self._path / each).exists())
-        consuming = {self._path / each: each for each in chosen}
-        for path, person in {**logins, **{path: each.user for path, each in consuming.items()}}.items():
-            folder = self._folder(path)
-            if path not in consuming or consuming[path].has_credential:
-                groups = self._groups[person] if person in self._groups else self.groups_of(person)
-                self._has_groups |= bool(groups)
-                self._let_in(
-                    Party(kind=PartyKind.PERSON, name=person, groups=groups), folder, f"{PERSON_LOGIN}{person}"
-                )
-            self._write_endpoint(path, person, url, authority)
+        self._let_people_in(people, consumers, url, authority)
         provisioner = PartyKind.PROVISIONER
         folder = self._folder(self._path / provisioner.value)
         self._let_in(Party(kind=provisioner), folder, provisioner.value)
@@ -212,6 +201,23 @@ class ClusterFolder:
         self._proofs.finish()
         self._write(self._path / _OPTIONS, msgspec.json.encode(options).decode() + "\n")
         return sorted(names)
+
+    def _let_people_in(
+        self, people: Sequence[UserName], consumers: Sequence[Consumer], url: str, authority: str
+    ) -> None:
+        """Admit people and consumers: those that are wanted, and those that have a folder already."""
+        known = self._known_or_new(self._folder(self._path / "client" / "people"), people)
+        logins = {path: user_name(path.name) for path in known}
+        chosen = (each for each in Consumer if each in consumers or (self._path / each).exists())
+        consuming = {self._path / each: each for each in chosen}
+        for path, person in {**logins, **{path: each.user for path, each in consuming.items()}}.items():
+            folder = self._folder(path)
+            if path not in consuming or consuming[path].has_credential:
+                groups = self._groups[person] if person in self._groups else self.groups_of(person)
+                self._has_groups |= bool(groups)
+                party = Party(kind=PartyKind.PERSON, name=person, groups=groups)
+                self._let_in(party, folder, f"{PERSON_LOGIN}{person}")
+            self._write_endpoint(path, person, url, authority)
 
     def _write_service(self, kind: PartyKind, common: Table, authority: str) -> None:
         folder = self._folder(self._path / kind.value)

@@ -81,15 +81,13 @@ def notify(
 ) -> int:
     """Send webhooks or mail when operations end, pools starve or nodes are lost.
 
-    A file of rules says which occurrences are sent to which targets. Each occurrence is sent once to each target of its rule. After a
-    message, a target gets no other message during a pause; everything that happens in the pause is in the next message.
+    A file of rules says which occurrences, of those that you may see, are sent to which targets. Each occurrence is sent once to each
+    target of its rule. After a message, a target gets no other message during a pause; everything that happens in the pause is in the
+    next message.
 
     A message that is not accepted is sent again after growing pauses, for a day unless the target says otherwise. The position in the log
     and all that was not delivered yet are in a file, so that nothing is lost when the command is killed and started again; the message that
-    was being sent is then repeated with the same `Idempotency-Key` or `Message-ID`.
-    You get notifications about what `op list`, `pool list` and `node list` show you.
-
-    Ctrl-C ends the command. After a minute without the bus it ends with exit status 3.
+    was being sent is then repeated with the same `Idempotency-Key` or `Message-ID`. After a minute without the bus the exit status is 3.
 
     Examples of use:
 

@@ -40,9 +40,9 @@ def login(
 ) -> int:
     """Send later commands to a cluster, under your name.
 
-    The command first asks the cluster who you are, and stores nothing if that fails. Copies of the credential and of the certificate
-    authority, which only you can read, are stored below `$XDG_CONFIG_HOME/headrace/places`, or `~/.config/headrace/places`. If you have
-    several logins, commands use the login that `$HEADRACE_PLACE` names, or else the last login.
+    The command first asks the cluster who you are, and stores nothing if that fails. Copies of the credential and of the authority, which
+    only you can read, are stored below `$XDG_CONFIG_HOME/headrace/places`, or `~/.config/headrace/places`. If you have several logins,
+    commands use the login that `$HEADRACE_PLACE` names, or else the last login.
 
     Examples of use:
 
@@ -69,9 +69,7 @@ def login(
     urls = parse_server_urls(url, place="address")
     for each in urls:
         if urlsplit(each).password is not None or urlsplit(each).username is not None:
-            raise BadInput.because(
-                "address", "the address contains a user or a password. Leave it out and use --credential-file"
-            )
+            raise BadInput.because("address", "leave the user and the password out; use --credential-file")
     chosen = name or (urlsplit(urls[0]).hostname or "").lower()
     places.folder(chosen)
     person = person_in(read_credential(str(credential_file))) or user

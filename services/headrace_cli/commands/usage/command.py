@@ -56,10 +56,10 @@ def usage(
 ) -> int:
     """Show what finished runs were allotted, used and lost, by person, pool, operation or day.
 
-    A run is counted when it has ended: the resources of its job, times the time that the run took. If the operation was moved to another
-    pool meanwhile, each part of the run counts in the pool of that time.
-    Work is lost to preemption if a run had to end before it was done and had not saved its state, and to failures if a run failed, timed
-    out or was lost with its host. Days are those of UTC. The table shows core-, GiB- and GPU-hours; `--json` and `--csv` seconds.
+    A run counts when it has ended, with the resources of its job times its duration. If the operation was moved to another pool, each
+    part of the run counts in the pool of that time. Work is lost to preemption if a run had to end before it was done and had not saved
+    its state, and to failures if a run failed, timed out or was lost with its host. Days are those of UTC. The table shows core-, GiB-
+    and GPU-hours; `--json` and `--csv` seconds.
 
     Examples of use:
 
@@ -76,8 +76,7 @@ def usage(
     Parameters
     ----------
     by
-        Print one line for each of these: user, pool, tree (each pool with all pools below it), operation, day, or several, separated by
-        commas.
+        One line for each user, pool, tree (each pool with all pools below it), operation or day, or for several, separated by commas.
     resource
         The resource that the bars show and by which lines are sorted.
     cost
@@ -89,8 +88,7 @@ def usage(
     """
     require("analysis", "`headrace usage`")
     keys, chosen = read_keys(by), chosen or Chosen()
-    first, last = read_days(chosen.since, chosen.until, SystemClock().wall_ms())
-    names = chosen.names()
+    (first, last), names = read_days(chosen.since, chosen.until, SystemClock().wall_ms()), chosen.names()
     if csv and common is not None and common.json:
         raise BadInput.because("--csv", "--csv and --json cannot be combined")
 
