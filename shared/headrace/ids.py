@@ -17,7 +17,7 @@ PoolName = NewType("PoolName", str)
 TreeName = NewType("TreeName", str)
 UserName = NewType("UserName", str)
 GroupName = NewType("GroupName", str)
-#: Identifies one run of an agent process. As text, a later run of the same node sorts after all earlier runs.
+#: Identifies one run of an agent process. Sorted as text, the incarnations of one node are in the order of its runs.
 Incarnation = NewType("Incarnation", str)
 
 #: The root of every pool tree. It always exists, has no configuration of its own, and no operation runs in it.
@@ -34,8 +34,8 @@ _TOKEN_RULE = "1 to 63 characters of a-z, 0-9 and '-', without '-' at the start 
 def incarnation_number(text: str) -> int | None:
     """Return the number in an agent's incarnation, or None if `text` is no incarnation.
 
-    The number is the Unix time in milliseconds at which the agent started. It is larger if an earlier start had this
-    number or a larger one.
+    The number is the Unix time in milliseconds at which the agent started. If an earlier start already had this number or a
+    larger number, the agent takes an even larger number.
     """
     match = _INCARNATION.match(text)
     return None if match is None else int(match["number"])
@@ -69,7 +69,7 @@ def node_name_from_host(host: str) -> NodeName:
 def pool_name(text: str) -> PoolName:
     """Check that a pool may have this name: 1 to 100 characters, no blanks, slashes, quotes or angle brackets. Raises `BadInput`.
 
-    This function checks the form only. The owner of the configuration decides which names a user may give to a pool.
+    This function checks the form only. The fair share service decides which names a user may give to a pool.
     """
     if not _POOL.match(text) or not text.isprintable():
         raise BadInput(
@@ -89,7 +89,8 @@ def slashed(text: str) -> str:
 def pool_or_path(text: str) -> PoolName:
     """Check the name of a pool, or a path such as `/research/vision`, where `/` is the root. Raises `BadInput`.
 
-    `root.research.vision` is read as the path `/research/vision`. `Pools.at` of the client says whether a pool has this path.
+    `root.research.vision` is read as the path `/research/vision`. Whether a pool has this path is not checked here: `Pools.at` of
+    the client asks for that.
     """
     text = slashed(text)
     if text == ROOT_POOL or (not text.strip("/") and text):

@@ -13,17 +13,18 @@ from typing import Final
 
 from headrace.errors import BadInput
 
-#: Largest index. Slurm's arrays end at 4,000,001.
+#: Largest index that is accepted. For comparison: in Slurm, the indexes of an array end at 4,000,001.
 LARGEST_INDEX: Final = 10**9
 MOST_INDEXES: Final = 1_000_000
-#: Upper bound of the pairs of overlapping ranges that are compared, so that one text cannot occupy a service for long.
-#: 10,000 pairs take some milliseconds; to put a million indexes into a set would take 0.3 s.
+#: Largest number of pairs of overlapping ranges that are compared to find an index that occurs twice, so that one text cannot
+#: occupy a service for long. 10,000 pairs take some milliseconds. The alternative, a set of up to a million indexes, would take
+#: 0.3 s.
 _MOST_PAIRS: Final = 10_000
 _PART: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10})(?::([1-9][0-9]{0,9}))?)?\Z")
 
 
 class JobIndexes:
-    """The indexes of an operation's jobs, in the order of the jobs' numbers."""
+    """The index of each job of an operation, by the job's number: its position in the operation, from 0."""
 
     def __init__(self, parts: Iterable[range]) -> None:
         self._parts = list(parts)
@@ -34,7 +35,7 @@ class JobIndexes:
         return self._before[-1]
 
     def of_job(self, number: int) -> int:
-        """Return the index of a job. `number` is the position of the job in the operation, from 0."""
+        """Return the index of the job with this number."""
         part = bisect_right(self._before, number) - 1
         return self._parts[part][number - self._before[part]]
 
@@ -132,7 +133,7 @@ def _range_in(word: str) -> range:
 
 
 def indexes_text(indexes: Iterable[int]) -> str:
-    """Write ascending indexes in as few parts as ranges without a step allow. `parse_indexes` reads them back."""
+    """Write ascending indexes as numbers and ranges without a step, in as few parts as possible. `parse_indexes` reads them back."""
     parts: list[list[int]] = []
     for index in indexes:
         if parts and parts[-1][1] == index - 1:

@@ -41,7 +41,9 @@ def _check_indexes(spec: OperationSpec) -> None:
 
 
 def with_tasks(spec: OperationSpec, tasks: Sequence[Task]) -> OperationSpec:
-    """Return the spec with these tasks. They replace its command, its number of jobs and the size of its jobs. Raises `BadInput`."""
+    """Return the spec with these tasks. The tasks replace the spec's command, its number of jobs and the size of its jobs. Raises
+    `BadInput`.
+    """
     job_count = sum(task.job_count for task in tasks)
     if job_count > LARGEST_JOB_COUNT:
         raise BadInput.because(

@@ -1,4 +1,4 @@
-"""Settings of this process in the kernel and the C library that hold for as long as it runs."""
+"""Settings of this process in the kernel and in the C library. They hold for as long as the process runs."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def share_one_arena() -> None:
     """Make all threads allocate memory from one arena, unless `MALLOC_ARENA_MAX` sets the number of arenas. Call it
     before any thread starts.
 
-    By default glibc makes a further arena when several threads allocate memory at the same time, and memory that is
-    freed in one arena cannot be used in another. In Python only one thread works at a time. With another C library this
-    function does nothing.
+    By default glibc makes a further arena when several threads allocate memory at the same time, and memory that is freed in one
+    arena cannot be used in another arena. Several arenas would therefore only waste memory: in Python just one thread works at a
+    time. With another C library this function does nothing.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None and "MALLOC_ARENA_MAX" not in os.environ:

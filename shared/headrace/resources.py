@@ -18,13 +18,13 @@ from headrace.errors import BadInput
 RESOURCE_NAMES: Final = ("user_slots", "cpu", "gpu", "memory", "network")
 #: Shares that differ by less than this are equal. No other module defines this tolerance.
 EPS: Final = 1e-9
-#: Largest amount that a person may write. A pool may be guaranteed the memory of ten thousand nodes.
+#: Largest amount that a person may write, so that a guarantee of the memory of ten thousand nodes is possible.
 LARGEST_AMOUNT: Final = 2**60
 #: Largest amount in a message. Messages also carry sums, such as the resources that a million pending jobs need together.
 LARGEST_SUM: Final = 2**62
 
-#: A float that is neither NaN nor infinite. With both bounds msgspec checks the value while decoding, so messages need no
-#: second pass.
+#: A float that is neither NaN nor infinite. Because it has both bounds, msgspec refuses such values while decoding, so messages
+#: need no second pass.
 Finite = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 Amount = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_SUM)]
 #: Fractions of the tree's total, in the order of `RESOURCE_NAMES`.

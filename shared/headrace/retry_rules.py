@@ -84,9 +84,9 @@ def _statuses(word: str) -> range:
 class MemoryOnOom(NamedTuple):
     """The memory of a job after it ran out of memory: a multiple of the memory of the former run, or an amount."""
 
-    #: Factor; 0: the rule is an amount.
+    #: Factor of the memory of the former run; 0 if the rule is an amount.
     factor: float = 0.0
-    #: Amount in bytes; 0: the rule is a factor.
+    #: Amount of memory in bytes; 0 if the rule is a factor.
     memory: int = 0
 
 
@@ -135,7 +135,7 @@ def last_step(spec: OperationSpec) -> int:
 
 
 def check_memory_on_oom(spec: OperationSpec) -> None:
-    """Check that an operation that asks for more memory on retries can have it. Raises `BadInput`."""
+    """Check that an operation with `memory_on_oom` can have more memory on retries. Raises `BadInput`."""
     if not spec.memory_on_oom:
         return
     rule = parse_memory_on_oom(spec.memory_on_oom, place="spec.memory_on_oom")

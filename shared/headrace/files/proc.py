@@ -1,7 +1,7 @@
-"""Reading what the kernel shows of foreign processes.
+"""Reading files of other processes under `/proc`, up to a bound.
 
-Without any right a process can have the kernel show any range of its memory in place of its environment and of its command line: gigabytes,
-and even more than it has.
+The bound is needed because a process can, without any privilege, make the kernel show another range of its memory as its
+environment or command line. That range may have gigabytes, and may be larger than the memory that the process uses.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 
 _FIRST_BYTES = 4096
-#: Upper bound of what is read of an environment. The runner puts its own variables first.
+#: Largest number of bytes that are read of a process's environment. The runner's variables are found nevertheless, because the
+#: runner puts them first.
 LARGEST_ENVIRONMENT_BYTES = 256 * 1024
 LARGEST_COMMAND_LINE_BYTES = 16 * 1024
 
 
 def read_proc(path: str, most_bytes: int = LARGEST_ENVIRONMENT_BYTES, *, folder: int | None = None) -> bytes:
-    """Return the beginning of a file of /proc. This takes half the time of Python's own file objects."""
+    """Return the first `most_bytes` of a file of `/proc`, in half the time that Python's own file objects take."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
     try:
         data = os.pread(fd, _FIRST_BYTES, 0)

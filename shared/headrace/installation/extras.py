@@ -27,8 +27,9 @@ Extra = Literal[
     "up",
     "web",
 ]
-#: The modules that must be installed for each extra. The program nats-server, which `server` and `up` need, is no module: it is found
-#: by its path. A metrics port requires the extra `metrics`, even if `server` has installed the same module.
+#: The modules that must be installed for each extra. The program nats-server, which `server` and `up` need too, is missing here:
+#: it is no module, and is found by its path. `server` also installs prometheus_client, but only a process with a metrics port
+#: needs that module, and such a process checks for the extra `metrics`.
 MODULES: Final[dict[Extra, tuple[str, ...]]] = {
     "analysis": ("numpy",),
     "dask": ("distributed",),
@@ -80,6 +81,7 @@ def _is_installed(module: str) -> bool:
 
     try:
         return importlib.util.find_spec(module) is not None
-    # The parent of a module is missing, or `None` in `sys.modules` forbids the module.
+    # `find_spec` raises if the package that contains the module is missing, or if `sys.modules` has None for the module, which
+    # forbids its import.
     except (ImportError, ValueError):
         return False

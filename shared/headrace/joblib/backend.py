@@ -47,9 +47,10 @@ class HeadraceBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
         self._executor: Executor | None = None
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
-        """Return the number of jobs at a time. -1 stands for all jobs that the nodes of the tree can run, -2 for one less, and so on.
+        """Return how many jobs run at a time. -1 stands for as many jobs as fit on the nodes of the tree at once, -2 for one job
+        less, and so on.
 
-        Raises `ValueError` if `n_jobs` is 0, and `Unanswered`.
+        Raises `ValueError` if `n_jobs` is 0, and `Unanswered` if no service answers.
         """
         if n_jobs == 0:
             raise ValueError("n_jobs == 0 in Parallel has no meaning")
@@ -60,7 +61,7 @@ class HeadraceBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
         return max(1, fitting + 1 + n_jobs)
 
     def configure(self, n_jobs: int = 1, parallel: Any = None, **_: Any) -> int:
-        """Get ready for calls, and return the number of jobs at a time."""
+        """Get ready for calls, and return how many jobs run at a time."""
         self.parallel = parallel
         self._executor = Executor(self._opened_client(), python=self._python, **self._options)
         return self.effective_n_jobs(n_jobs)
@@ -85,7 +86,7 @@ class HeadraceBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
             self.configure(parallel=self.parallel)
 
     def terminate(self) -> None:
-        """End the executor, and the connection if no client was given."""
+        """End the executor. Close the connection too, unless it belongs to a client that the caller passed in."""
         if self._executor is not None:
             self._executor.shutdown()
             self._executor = None

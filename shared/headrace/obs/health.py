@@ -6,7 +6,7 @@ import msgspec
 
 
 class Health(msgspec.Struct, frozen=True):
-    """The health of a process, read on its event loop. A standby is as healthy as a leader."""
+    """The health of a process, read on its event loop. A standby counts as healthy, too."""
 
     #: True if the process is connected to the bus.
     connected: bool

@@ -17,7 +17,7 @@ class LogThrottle:
         self._at: dict[str, float] = {}
 
     def due(self, key: str) -> bool:
-        """True if the key was never logged, or if a minute has passed since it was."""
+        """True if no line with this key was logged within the last minute."""
         now = self._clock()
         last = self._at.get(key)
         if last is not None and now - last < _EVERY_S:

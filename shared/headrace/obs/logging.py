@@ -33,7 +33,7 @@ class _Output(msgspec.Struct):
     stream: TextIO | None = None
     #: Number of lines that could not be written since the process started.
     lost: int = 0
-    #: Number of lost lines that no line of the log has reported yet.
+    #: Number of lost lines that the log does not report yet.
     untold: int = 0
 
 
@@ -57,8 +57,8 @@ def configure(service: str, level: str, stream: TextIO | None = None) -> None:
 def _unbuffered(stream: TextIO) -> TextIO:
     """Return an unbuffered stream over the same file descriptor.
 
-    A buffer would keep a line that a full disk refused. If Python cannot write the line when the process ends, the
-    process exits with status 120.
+    A buffer would keep a line that could not be written to a full disk. Python would try to write that line again when the
+    process ends and, if the disk is still full, exit with status 120.
     """
     raw = io.FileIO(stream.fileno(), "w", closefd=False)
     return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
@@ -87,7 +87,7 @@ class Logger:
             return
         line = _line(level, event, self._fields | fields)
         if _output.untold:
-            # The report is on a line of its own, because the last line may have been written in part.
+            # The report of lost lines begins with a newline, because the line before may have been written in part.
             line = "\n" + _line("warning", "log lines lost", {"lines": _output.untold}) + line
         stream = _output.stream or sys.stderr
         # A full disk must not end the process. Later lines are written again as soon as there is space.

@@ -66,8 +66,8 @@ def families(figures: Iterable[Figure], labels: Mapping[str, str]) -> Iterator[M
 
 
 def application(read: Read, health: Callable[[], Health], labels: Mapping[str, str]) -> WSGIApplication:
-    """Return a WSGI application that answers `/health` with JSON (status 503 without a bus), and any other path with
-    current metrics.
+    """Return a WSGI application that answers `/health` with JSON (status 503 while the process is not connected to the bus), and
+    any other path with current metrics.
     """
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)

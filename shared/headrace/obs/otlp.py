@@ -120,7 +120,9 @@ def _context(context: SpanContext) -> OtlpContext:
 
 
 def _log_as_we_do() -> None:
-    """Write the library's log lines through this process's own logger, which does not show these lines to the user of a command."""
+    """Send the log lines of the OpenTelemetry library to this process's own logger. It does not show these lines to the user of a
+    command.
+    """
     throttle = LogThrottle()
 
     def write_as_ours(record: logging.LogRecord) -> bool:

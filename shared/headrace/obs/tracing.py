@@ -21,8 +21,8 @@ from headrace.wire.trace import SpanContext, digest, read_trace
 
 #: Name of the header that carries a span, in lower case as all header names on the bus.
 HEADER: Final = "traceparent"
-#: Largest number of operations per second whose trace one process begins or continues. Tracing a flood of operations
-#: would cost more than it would show.
+#: Largest number of traces that one process begins or continues in a second. Tracing a flood of operations would cost more than
+#: it would show.
 _MOST_BEGUN_A_SECOND: Final = 20
 
 #: Unix time, which all processes and hosts share.
@@ -152,7 +152,9 @@ def apart() -> Iterator[None]:
 
 
 def may_continue() -> bool:
-    """True if this process may continue another party's trace; only a few are continued in each second."""
+    """True if this process may continue a trace that another party began. A process begins or continues only a few traces in each
+    second.
+    """
     return _tracing is not None and _is_one_of_few(_tracing)
 
 
@@ -172,7 +174,7 @@ def span(
     kind: SpanKind = SpanKind.INTERNAL,
     subject: str = "",
 ) -> Iterator[SpanContext | None]:
-    """Make a span of the block, in the trace of `parent` or in a new trace. Yields None while tracing is off.
+    """Record the block as a span, in the trace of `parent` or in a new trace. Yields None while tracing is off.
 
     The span has new ids unless `context` gives them.
     """
@@ -195,7 +197,7 @@ def span(
 def child(
     name: str, attributes: Attributes = _NO_ATTRIBUTES, *, kind: SpanKind = SpanKind.INTERNAL, subject: str = ""
 ) -> Iterator[SpanContext | None]:
-    """Make a span of the block if there is a current span. Otherwise make no span, and yield None."""
+    """Record the block as a span if there is a current span. Otherwise record nothing, and yield None."""
     parent = _current.get()
     if parent is None:
         yield None

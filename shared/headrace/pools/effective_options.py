@@ -1,8 +1,8 @@
 """The options of starvation and preemption in force for one element of a tree. Pure.
 
-The root has the options of the tree. Every other element has the options of its parent with its own changes. A pool
-may change an option in either direction for everything below it. An operation may only ask for less (section 4 of the
-allocation rules).
+The root has the options of the tree. Every other element has the options of its parent, with the changes that are set on the
+element itself. A pool may change an option in either direction, for everything below it. An operation may change options only to
+its own disadvantage, except for some timeouts (section 4 of the allocation rules).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class EffectiveOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     #: Time in milliseconds after which a pool below its strong guarantee starves. None: a pool never starves because of its guarantee.
     min_share_preemption_timeout_ms: int | None = None
     allow_aggressive_preemption: bool = True
-    #: False if it is false for the pool or any pool above it.
+    #: True if allocations may be preempted for starving operations. If false for a pool, it is false for everything below.
     allow_normal_preemption: bool = True
     non_preemptible_resource_usage_threshold: PartialResources = NOTHING
     #: Milliseconds for which an allocation may wait on its node for free resources. None: no limit.
@@ -46,10 +46,10 @@ class EffectiveOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     resource_limits_overcommit_tolerance: PartialResources = NOTHING
     #: Formulas over tags of nodes, of the pool and of all pools above it. A node may run the pool's jobs if it matches every formula.
     scheduling_tag_filters: tuple[str, ...] = ()
-    #: Under a YARN policy: true if it is true for the pool or any pool above it. Only memory is then divided among the
-    #: pool's children.
+    #: Under a YARN policy: true if only memory is divided among the children of the pool. If true for a pool, it is true for all
+    #: pools below.
     yarn_memory_only: bool = False
-    #: Under a YARN policy: false if it is false for the pool or any pool above it.
+    #: Under a YARN policy: false if no allocation may be preempted. If false for a pool, it is false for everything below.
     allow_preemption_from: bool = True
     #: Run time in milliseconds before which a job is not preempted. An operation cannot change it; otherwise it could
     #: protect itself for ever.
@@ -105,7 +105,7 @@ def of_tree(options: AllocationOptions) -> EffectiveOptions:
 
 
 def of_pool(above: EffectiveOptions, config: PoolConfig, ssd: SsdNodes = NO_SSD) -> EffectiveOptions:
-    """Return the options of a pool: those that it sets, else its parent's. `above` are the options of the parent."""
+    """Return the options of a pool: the options that it sets itself, and for the rest the options of its parent, `above`."""
     filters, may_use_ssd = above.scheduling_tag_filters, config.allow_regular_allocations_on_ssd_nodes
     if may_use_ssd is not None:
         filters = tuple(formula for formula in filters if formula not in _other_nodes(ssd))
@@ -138,10 +138,11 @@ def of_pool(above: EffectiveOptions, config: PoolConfig, ssd: SsdNodes = NO_SSD)
 
 
 def of_operation(above: EffectiveOptions, wishes: OperationWishes, options: AllocationOptions) -> EffectiveOptions:
-    """Return the options of an operation in a pool: the operation's values if they ask for less than the pool's values,
-    else the pool's values.
+    """Return the options of an operation: the options of its pool, `above`, with the changes that the operation wishes.
 
-    If the operation sets the timeouts for waiting on a node or for preemption, they always replace the pool's timeouts.
+    A wish counts only if it is to the operation's disadvantage: to starve later or less often, or to have fewer allocations that
+    are protected from preemption. The timeouts for waiting on a node and for preemption are exceptions: the operation's values
+    always count.
     """
     if _says_nothing(wishes):
         return above
@@ -190,12 +191,14 @@ def _formulas(own: str | None) -> tuple[str, ...]:
 
 
 def _with_slots(threshold: PartialResources, user_slots: int | None) -> PartialResources:
-    """Return the threshold. If it does not name slots, the slots come from the older form of the option."""
+    """Return the threshold. If it does not name slots, add `user_slots`, the value of an older option for the same purpose."""
     return replace(threshold, user_slots=user_slots) if threshold.user_slots is None else threshold
 
 
 def _of_both(choose: Callable[[int, int], int], above: PartialResources, own: PartialResources) -> PartialResources:
-    """Return one amount for each resource: if both sides name an amount, `choose` picks one of them, else the named amount is returned."""
+    """Return one amount for each resource: `choose` of both amounts if both sides name the resource, else the amount that one
+    side names.
+    """
     if own == NOTHING:
         return above
     pairs = zip(above.as_tuple(), own.as_tuple(), strict=True)

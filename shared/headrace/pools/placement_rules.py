@@ -33,7 +33,7 @@ class RuleName(enum.StrEnum):
     #: The pool with the name of the user.
     USER = "user"
     PRIMARY_GROUP = "primary_group"
-    #: The first of the user's further groups that has a configured pool.
+    #: The pool of the first of the user's further groups that has a configured pool.
     SECONDARY_GROUP = "secondary_group"
     DEFAULT = "default"
     REJECT = "reject"
@@ -64,8 +64,8 @@ class PlacementRule(msgspec.Struct, frozen=True):
     def may_be_last(self) -> bool:
         """True if a list may end with this rule.
 
-        This includes rules with `nested_user`, which pass an operation on if no pool of the user may be made below the chosen pool. If
-        the last rule passes an operation on, the operation is refused, as in YARN.
+        A rule with `nested_user` may be the last, although it passes an operation on if no pool of the user may be made below the
+        chosen pool. An operation that the last rule passes on is refused, as in YARN.
         """
         return self._always_names_a_pool and not self.nested_existing
 
@@ -113,7 +113,7 @@ def parse_rule(text: str, place: str) -> PlacementRule:
 
 
 def misplaced(rules: Sequence[PlacementRule]) -> list[Misplaced]:
-    """Return the rules that are never reached, and the last rule if it may pass an operation on."""
+    """Return the rules that are never reached, and the last rule if no list may end with it."""
     found: list[Misplaced] = []
     ends = next((at for at, rule in enumerate(rules) if rule.ends_list), None)
     for at, rule in enumerate(rules):

@@ -42,7 +42,7 @@ class FifoSortParameter(enum.StrEnum):
 
 
 class PreemptionSwitch(enum.StrEnum):
-    """Modes of the preemption of allocations for other operations."""
+    """Whether allocations are preempted for other operations."""
 
     OFF = "off"
     #: Preemptions are decided, recorded and shown, but not carried out.
@@ -116,8 +116,8 @@ class PoolConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     #: Weight among its siblings; None: inferred from guarantees, or 1.
     weight: Annotated[float, msgspec.Meta(ge=SMALLEST_WEIGHT, le=LARGEST_WEIGHT)] | None = None
-    #: Strong guarantee. A resource that is left out follows from the main resource: the same fraction of the parent's amount as the main
-    #: resource's.
+    #: Strong guarantee. If a resource is left out, the pool is guaranteed the same fraction of the parent's amount of this
+    #: resource as of the main resource.
     strong_guarantee_resources: PartialResources = NOTHING
     integral_guarantees: IntegralGuarantees = IntegralGuarantees()
     mode: PoolMode = PoolMode.FAIR_SHARE

@@ -1,8 +1,8 @@
 """An immutable index over a tree's configuration: the paths of pools, and the values in force for each pool.
 
 Pure. A value in force is the pool's own setting, else that of its presets, else the tree's default. The root has no
-configuration; its limits are options of the tree. The index does not judge which configurations are legal: their owner does. It
-works for any tree whose pools come after their parents.
+configuration; its limits are options of the tree. The index does not check whether a configuration is legal, since the fair share
+service does that. It works for any tree whose pools come after their parents.
 """
 
 from __future__ import annotations

@@ -25,17 +25,18 @@ class PreemptionPolicy(enum.StrEnum):
 
 
 class ShareModel(enum.StrEnum):
-    """The shares that a YARN policy works with."""
+    """How fair shares are computed under a YARN policy: by YARN's rules, or by Headrace's own rules (`native`)."""
 
     YARN = "yarn"
     NATIVE = "native"
 
 
 class MinShareSpread(enum.StrEnum):
-    """Rules for spreading a queue's shortage over its applications; they differ in the amount that the last application is charged with.
+    """Rules for distributing what a queue is short of over its operations, which are YARN's applications.
 
-    With `intended` the last application is charged with the rest of the shortage. With `yarn` it is charged, as in
-    YARN, with its own amount minus the rest of the shortage.
+    Operations get their whole unmet demand, in order, until the rest of the shortage is smaller than the unmet demand of the next
+    operation. The rules differ in the amount for this last operation. With `intended` it is the rest of the shortage. With `yarn`
+    it is, as in YARN, the operation's unmet demand minus the rest of the shortage.
     """
 
     INTENDED = "intended"
@@ -59,10 +60,10 @@ class PriorityScope(enum.StrEnum):
 class TreeIntegralOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Options for how savings accrue and are spent."""
 
-    #: Time in milliseconds. A pool gets at most the share that its savings could pay for this long, so small savings are given out ever
-    #: more slowly.
+    #: Time in milliseconds. A pool gets at most the share that its savings could pay for this long. So the smaller its savings
+    #: become, the more slowly they are spent.
     smooth_period: int = 60_000
-    #: Savings stop growing when they equal what flows in during this time, in milliseconds.
+    #: Time in milliseconds. A pool's savings stop growing when they equal what flows into the pool during this time.
     pool_capacity_saturation_period: int = 86_400_000
     relaxed_share_multiplier_limit: float = 3.0
 

@@ -10,8 +10,8 @@ from headrace.pools.attributes.schema import Attribute
 def job_limit_attributes(default: str, maximum: str) -> list[Attribute]:
     """Return the attributes that limit the time and the resources of jobs.
 
-    `default` says in words which time limit applies if no default time limit is set, `maximum` which one if no longest
-    time limit is set.
+    `default` and `maximum` are texts for people. `default` says which time limit applies while the attribute for the default time
+    limit is not set, and `maximum` which longest time limit applies while the attribute for the longest time limit is not set.
     """
     of_jobs, of_operations = "one run of a job", "a whole operation, from its first running slot"
     return [

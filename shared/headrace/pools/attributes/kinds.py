@@ -20,7 +20,7 @@ from headrace.pools.node_filter import parse_formula
 
 E = TypeVar("E", bound=enum.StrEnum)
 _LARGEST_WHOLE = 2**53
-#: Lower bounds smaller than this number are not shown to people, because people would read their digits as exact.
+#: Lower bounds below this number are not shown, because people would take the digits of such a number to be exact.
 _TINY = 1e-6
 _LONGEST_WORD = 1_000
 _DEEPEST = 40
@@ -39,7 +39,7 @@ class Defects(HeadraceError):
 class Kind:
     """One kind of value."""
 
-    #: The kind and its range in words, for the reference and for refusals: "a number from 0 to 1".
+    #: The kind and its range in words, for the reference pages and for error messages: "a number from 0 to 1".
     words: str
 
     def read(self, value: object, place: str) -> Any:

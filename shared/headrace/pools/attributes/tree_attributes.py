@@ -63,7 +63,7 @@ class _Presets(Kind):
 
 @dataclass(frozen=True)
 class PlacementRules(Words):
-    """A list of placement rules. The last rule may not pass an operation on."""
+    """A list of placement rules, each of which can be reached. The last rule must be one with which a list may end."""
 
     most: int = 100
     what: str = "placement rules such as specified, user existing, nested_user default people, default guests or reject"
