@@ -18,12 +18,12 @@ INFINITE_SATISFACTION: Final = 1e9
 
 
 def local_satisfaction(usage: Share, fair: Share, demand: Share) -> float:
-    """Return usage over fair share, by the resource that matters most. Above 1 the element has more than its fair share.
+    """Return the ratio of usage to fair share for the resource that matters most. Above 1 the element has more than its fair share.
 
-    If any ratio of usage to fair share is above 1, the result is the largest ratio. Otherwise it is the largest ratio of
-    the resources that are not blocked, or the smallest ratio if all resources are blocked. A resource is blocked if its
-    fair share covers its demand: more of it would not help. Without any fair share, or with usage of a resource without
-    fair share, the result is `INFINITE_SATISFACTION`, so that the element comes last.
+    If the ratio of any resource is above 1, the result is the largest ratio. Otherwise it is the largest ratio among the
+    resources that are not blocked, or the smallest of all ratios if every resource is blocked. A resource is blocked if the
+    element's fair share of it covers the demand, so that more of the resource would not help. If the element has no fair share at
+    all, or uses a resource of which its fair share is 0, the result is `INFINITE_SATISFACTION`, so that the element comes last.
     """
     if max(fair) <= EPS:
         return INFINITE_SATISFACTION
@@ -51,9 +51,9 @@ def local_satisfaction(usage: Share, fair: Share, demand: Share) -> float:
 
 
 _INDEX: Final = {name: index for index, name in enumerate(RESOURCE_NAMES)}
-#: All sets of resource indexes. The bits of a set's position in this tuple say which indexes it contains. Data kept
-#: for each operation refer to these tuples. If each operation had tuples of its own, Python's cycle collector would
-#: examine thousands of them with each snapshot.
+#: All sets of resource indexes, each as a tuple. The bits of a set's position here say which indexes the set contains. All
+#: operations share these tuples: if each operation had tuples of its own, Python's cycle collector would examine thousands of
+#: tuples with each snapshot.
 _SETS: Final = tuple(
     tuple(index for index in range(len(RESOURCE_NAMES)) if bits >> index & 1)
     for bits in range(1 << len(RESOURCE_NAMES))
@@ -63,8 +63,8 @@ _ALL: Final = _SETS[-1]
 
 @lru_cache(16)
 def divisors(total: Resources) -> tuple[float, ...]:
-    """Return the amount of each resource in a cluster; usage divided by it is a share. For a resource that the cluster lacks
-    the divisor is infinity.
+    """Return the amount of each resource in a cluster, by which a used amount is divided to get a share. For a resource that the
+    cluster lacks the divisor is infinity.
     """
     return tuple(whole if whole > 0 else math.inf for whole in total.as_tuple())
 
@@ -82,8 +82,8 @@ def unblocked(fair: Share, demand: Share) -> tuple[int, ...]:
 class Owed(msgspec.Struct, frozen=True, gc=False):
     """The fair share of an element in a cluster of `total`, prepared once for all computations of its satisfaction.
 
-    Each start in a heartbeat computes the satisfaction several times. The results are equal to those of `local_satisfaction` to the last
-    bit.
+    Preparing it saves time, because each start of a job in a heartbeat computes satisfactions several times. The results are
+    equal to those of `local_satisfaction` to the last bit.
     """
 
     total: Resources
@@ -126,7 +126,8 @@ class Owed(msgspec.Struct, frozen=True, gc=False):
         )
 
     def place(self, held: Resources) -> tuple[float, float]:
-        """Return the satisfaction of the element if it holds `held`, and its share of the dominant resource minus the fair share.
+        """Return the satisfaction that the element has if it holds `held`, and its held share of the dominant resource minus its
+        fair share.
 
         Example: with a fair share of half of 8 cores and 3 cores held, the results are 3 / 4 = 0.75 and 3 / 8 - 1 / 2
         = -0.125.

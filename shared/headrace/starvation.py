@@ -10,7 +10,7 @@ from headrace.wire.snapshots import ShareItem, StarvationStatus
 def lowest_starving_ancestor(
     items: Mapping[str, ShareItem], item: ShareItem, *, aggressively: bool = False
 ) -> ShareItem | None:
-    """Return the element if it starves, or else the nearest pool above it that starves; None if none does.
+    """Return `item` if it starves, else the nearest pool above it that starves, or None if no pool above it starves.
 
     With `aggressively` only aggressive starvation counts. The root never starves.
     """

@@ -11,17 +11,17 @@ from typing import Final
 _MOST_NAMED: Final = 3
 _SHORTEST_PART: Final = 3
 _SURELY: Final = 0.8
-#: Upper bound of the names that are compared letter by letter, which takes up to 1 ms for names of 100 letters. If
-#: there are more names, only the names with the most pairs of letters in common with the misspelt name are compared.
+#: Largest number of names that are compared letter by letter, which takes up to 1 ms for names of 100 letters. If there are more
+#: names, only the names with the most pairs of letters in common with the misspelt name are compared.
 MOST_COMPARED: Final = 20
-#: Upper bound of the names whose pairs of letters are counted, which takes some microseconds for each name.
+#: Largest number of names whose pairs of letters are counted, which takes some microseconds for each name.
 _MOST_COUNTED: Final = 10_000
-#: Upper bound of the characters of a name that are compared.
+#: Number of characters at the beginning of a name that are compared.
 _LONGEST_COMPARED: Final = 100
 
 
 def is_misspelt(name: str, names: Iterable[str]) -> bool:
-    """True if `name` surely stands for one of the names: it is very similar to a name, or the first words of a name."""
+    """True if `name` is surely meant to be one of the names: it is very similar to one of them, or consists of its first words."""
     known = list(names)
     return any(other.startswith(f"{name}_") for other in known) or bool(_similar(name, known, 1, _SURELY))
 

@@ -1,1 +1,1 @@
-"""The common parts of every service's shell: settings, clock, terms, guarded handlers, start and stop."""
+"""The parts of a shell that all services share: settings, clocks, terms, request handling, start and stop."""

@@ -17,11 +17,11 @@ class Clock(Protocol):
         ...
 
     def wall_ms(self) -> int:
-        """Return Unix time in milliseconds. It is for people and for records, never for measuring."""
+        """Return Unix time in milliseconds, for people and for records. Do not compute durations from Unix time: it may jump."""
         ...
 
     def steady_s(self) -> float:
-        """Return the seconds of the steady clock. It is for deadlines and durations."""
+        """Return the time of the steady clock in seconds, for deadlines and durations."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Concurrent calls to the server. If they were made one after another, each call would delay a service's start by a
+"""Concurrent calls to the server when a service starts. If the calls were made one after another, each would delay the start by a
 round trip, which takes long with a distant server.
 """
 
@@ -11,8 +11,8 @@ import anyio
 
 
 async def together(*calls: Callable[[], Coroutine[Any, Any, object]]) -> None:
-    """Make all calls concurrently, and return when all are done. If a call raises, the remaining calls are cancelled and its error
-    is raised.
+    """Make all calls concurrently, and return when all are done. If a call raises an error, cancel the remaining calls and raise
+    this error.
     """
     try:
         async with anyio.create_task_group() as tasks:

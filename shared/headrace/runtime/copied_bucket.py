@@ -1,7 +1,7 @@
 """A bucket whose values cannot be restored from elsewhere, with a copy of each value in a second bucket.
 
-A bucket may be deleted, or come back without its newest writes, at a time when no running process has the lost values
-in memory. A starting process restores lost values from the copies before it decides anything by the bucket. A value
+The bucket may be deleted, or may lack its newest writes after a fault of the server, while no running process has the lost values
+in memory. So a starting process restores lost values from the copies before it makes decisions that depend on the bucket. A value
 that cannot be read counts as lost.
 """
 
@@ -20,8 +20,8 @@ from headrace.obs.logging import logger
 from headrace.wire import subjects
 from headrace.wire.codec import UNREADABLE
 
-#: Seconds within which a writer writes the copy after the value. If the copy is still missing then, the writer is
-#: gone.
+#: Seconds within which a live writer completes both writes of a value: to the bucket, then to its copies. A value that looks lost
+#: for longer than this is lost.
 _BETWEEN_WRITES_S: Final = 1.0
 _RETRY_S: Final = 1.0
 
@@ -50,7 +50,7 @@ class CopiedBucket:
     async def open(
         cls, bus: Bus, name: str, *, history: int = 1, kind: type[msgspec.Struct] | None = None
     ) -> CopiedBucket:
-        """Open a bucket and the bucket of its copies. If `kind` is given, a value is readable if it is JSON of that type.
+        """Open a bucket and the bucket of its copies. If `kind` is given, a value that is not JSON of that type counts as lost.
         Raises `BusError`.
         """
         bucket = await bus.key_value(name, history=history)
@@ -102,7 +102,7 @@ class CopiedBucket:
         lost = await self._compare()
         if not lost:
             return
-        # Wait first: a writer may be between the two writes of a value.
+        # Wait, and compare again: a writer may just be between the two writes of a value, to the bucket and to its copies.
         await anyio.sleep(_BETWEEN_WRITES_S)
         still_lost = await self._compare()
         for key, (copy, revision) in still_lost.items():
@@ -112,7 +112,7 @@ class CopiedBucket:
                     await self.update(key, copy.value, revision)
 
     async def keep(self) -> None:
-        """Restore values whenever the bucket loses some, until cancelled."""
+        """Whenever the bucket loses values, restore them. Runs until cancelled."""
         revisions: dict[str, int] = {}
         lost = anyio.Event()
 
@@ -175,7 +175,9 @@ class CopiedBucket:
         return revision
 
     async def _write_copy(self, write: Callable[[], Awaitable[object]]) -> None:
-        """Write to the copies. If the bucket of copies is gone, it is made again with all copies. Raises `BusError`."""
+        """Write to the bucket of copies. If this fails, make the bucket again if it is gone, and write all missing copies. Raises
+        `BusError`.
+        """
         try:
             await write()
         except BusError as error:

@@ -1,8 +1,8 @@
 """The request handling of a service: bytes in, a checked message to the handler, an answer out.
 
-A message that is malformed, oversized or sent under another party's name is counted, logged once per sender and minute,
-answered if an answer is expected, and passed to no engine. A request whose handler fails is answered with a refusal, and
-the service goes on.
+No engine gets a message that is malformed, oversized or sent under another party's name. Such messages are counted, and logged
+once per sender and minute. A malformed request is answered with a refusal. So is a request whose handler fails; the service goes
+on.
 """
 
 from __future__ import annotations
@@ -33,11 +33,10 @@ from headrace.wire.refusals import AnswerTooLarge, BadRequest, Busy, ServiceFaul
 
 T = TypeVar("T")
 
-#: Number of subjects whose sender is cached. The cache pays off because every node sends on the same subject every few
-#: seconds.
+#: Number of subjects for which the sender is cached. The cache pays off because each node sends on its own subject again every few seconds.
 _SENDERS_KEPT: Final = 16_384
 _NO_SPAN: Final = nullcontext()
-#: Number of slow requests of one kind that are handled or wait for their turn at the same time, at most one of each user.
+#: Largest number of slow requests of one kind that are being answered or wait for their turn. At most one of them is from the same user.
 SLOW_AT_ONCE: Final = 4
 
 
@@ -51,9 +50,9 @@ class CallerKind(enum.StrEnum):
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """The sender of a message, as shown by its subject and its reply subject.
+    """The sender of a message, as the message's subject and reply subject show it.
 
-    The server restricts both by permission.
+    They prove the sender, because the server allows each party only subjects and reply subjects of its own.
     """
 
     kind: CallerKind
@@ -65,14 +64,14 @@ _Handler = Callable[[T, Caller], Awaitable[msgspec.Struct | bytes | None]]
 
 
 class UserQuota(msgspec.Struct, frozen=True):
-    """The number and bytes of one user's requests that may wait at each subject of a service. Every user has a quota of
-    this size.
+    """How many requests of one user, and how many bytes of them, may wait at each subject of a service. The quota is the same for
+    every user.
     """
 
     requests: int = 10_000
     request_bytes: int = MAX_PENDING_BYTES
-    #: Longest wait in seconds. A request that waited longer is refused and does nothing: a client gives up after 4 s,
-    #: and would not know the outcome.
+    #: Longest wait in seconds. A request that waited longer is refused and has no effect. Otherwise it might take effect after
+    #: its client gave up, which happens after 4 s, and the client would not know the outcome.
     longest_wait_s: float = 1.5
 
     def refusal_of(self, busy: Busy) -> Busy:
@@ -104,7 +103,7 @@ class Endpoints:
         self._nodes = nodes or bus
         self._deposition = deposition
         self._throttle = LogThrottle(clock.steady_s)
-        #: Lets the slow requests of this service take turns, so that only one of them is answered at a time.
+        #: Gives the slow requests of this service their turns: only one slow request is answered at a time.
         self.slow = SlowQuestions(clock)
         #: The role that this process leads. While it is set, requests of parties other than services are handled only once
         #: it is certain that no other process leads.
@@ -131,10 +130,10 @@ class Endpoints:
     ) -> Subscription:
         """Serve requests of type `kind`. `name_at` is the position in the subject of the name of a user, node or host.
 
-        At most `concurrency` handlers run, and at most a quarter of them for one sender. With `slow` the service
-        answers one slow request at a time. With `newest` only the newest message of each sender is answered, unless it
-        has waited too long. Pass `read` if a message can be decoded only with the caller's earlier messages; it
-        replaces `decode`, and raises `BadMessage` for a malformed message.
+        At most `concurrency` handlers run at a time, and at most a quarter of them for one sender. With `slow` these requests
+        take turns with the other slow requests of the service. With `newest` only the newest message of each sender is answered,
+        unless it has waited too long. `read` replaces `decode`, for messages that can be decoded only with the caller's earlier
+        messages. It raises `BadMessage`.
         """
         handler = self._in_turn(handler) if slow else handler
 
@@ -147,7 +146,7 @@ class Endpoints:
             except BadMessage as error:
                 return self._answer_to_malformed(error, message, caller, kind)
             if self.leads is not None and caller_kind is not CallerKind.SERVICE:
-                # After a freeze, a replaced process would answer from old state, and a node that just restarted would obey the answer.
+                # A leader that was replaced while it was frozen has old state, but an agent without a known term would obey it.
                 await self.leads.until_sure()
             try:
                 with _span(kind, request, caller_kind, subject) if tracing.current() else _NO_SPAN:
@@ -220,7 +219,7 @@ class Endpoints:
             logger().warning("forged message", sender=sender, subject=subject, defect=_shorten(defect))
 
     def figures(self) -> list[Figure]:
-        """Return the metrics of messages that reached no engine, and of lost connections."""
+        """Return the metrics of messages that no engine got, of failed answers, and of lost connections."""
         counted = [each.statistics() for each in dict.fromkeys((self._bus, self._users, self._nodes))]
         return [
             counter(
@@ -281,8 +280,7 @@ class Endpoints:
         # If a message has no reply subject, its subject alone proves the sender: the server lets only that sender
         # publish on the subject.
         if message.reply_to and not message.reply_to.startswith(prefix):
-            # A forged message gets no answer: an answer would let the sender direct this service's messages at another
-            # party.
+            # A forged message gets no answer, since the sender could make this service send the answer to another party.
             sender = caller.name or message.reply_to
             self.report_forged(sender, message.subject, f"wants its answer at {message.reply_to}")
             return None
@@ -319,8 +317,9 @@ def _sender(subject: str, kind: CallerKind, name_at: int) -> tuple[Caller, str]:
 
 
 def _span(kind: Any, request: object, caller: CallerKind, subject: str) -> AbstractContextManager[object]:
-    """Return the span of a request. Requests that any party may send by the thousand get few spans or none. Otherwise a
-    party could add a trace header to each request and make this process write spans without a limit.
+    """Return the context in which a request is handled: in most cases a span. Requests of users get no span, and only a few
+    requests of nodes in each second get one. Otherwise a party could add a trace header to each of thousands of requests, and
+    make this process write spans without a limit.
     """
     if caller is CallerKind.USER or (caller is CallerKind.NODE and not tracing.may_continue()):
         return tracing.apart()

@@ -1,8 +1,8 @@
 """The contract of every engine: the messages it handles, its answers, and how it shows its state.
 
-An engine decides and does nothing else. Each `on_<message>(message, ..., now)` changes the state and returns an
-`Outcome`: the answer, if the sender waits for one, and the effects that the shell performs in order. The last argument is
-always the current time, so an engine never reads a clock. `check` and `figures` only read.
+An engine decides what to do, and does none of it itself. Each `on_<message>(message, ..., now)` changes the state and returns an
+`Outcome`: the answer, if the sender waits for one, and the effects that the shell performs in order. The last argument is always
+the current time, so an engine never reads a clock. `check` and `figures` only read.
 
 Example: a counter as an engine.
 
@@ -83,8 +83,8 @@ def gauge(name: str, unit: str, value: float, says: str) -> Figure:
 
 
 def by_label(family: Figure, name: str, label: str, values: Mapping[str, float]) -> list[Figure]:
-    """Return one metric of a family for each value of a label. The name of each metric is `name`, an underscore and the
-    value of the label.
+    """Return one metric of a family for each value of a label. The name of each metric is `name`, an underscore and the value of
+    the label. `values` has the value of each metric.
 
     Example: the counter `preempted` by `reason`, with `name` `preempted_by`, gives `preempted_by_preemption` among others.
     """
@@ -118,5 +118,5 @@ class Engine(Protocol):
 
 
 def run_checks(checks: Iterable[Check]) -> list[str]:
-    """Run all checks at once. This is the usual body of `Engine.check`."""
+    """Run all checks, one after another. `Engine.check` of most engines only calls this function."""
     return [words for check in checks for words in check()]

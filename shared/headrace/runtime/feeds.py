@@ -1,8 +1,8 @@
-"""Feeds: how a service follows another one. A feed subscribes, requests the whole state, applies what is published, and
-notices gaps.
+"""Feeds, by which a service follows the state of another service. A feed subscribes to the changes, requests the whole state,
+passes on the changes that are published, and notices gaps.
 
-Both feeds only transport: they pass on messages in order and without gaps, and decide nothing. Messages that are
-published while a feed waits for the whole state are kept, and applied after the whole state.
+Both kinds of feeds decide nothing: they pass messages on in order and without gaps. Changes that are published while a feed waits
+for the whole state are kept, and passed on after it.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ T = TypeVar("T")
 
 _ASK_TIMEOUT_S = 2.0
 _RETRY_S = 0.2
-#: Number of pauses after each part of a snapshot. A part takes as long to apply as two slices of most other work, and
-#: parts arrive in a row. Without pauses, other messages would wait for the whole snapshot.
+#: Largest number of pauses after each part of a snapshot. More than one pause is needed because a part takes as long to apply as
+#: two slices of most other work, and because parts arrive in a row: without pauses other messages would wait until the whole
+#: snapshot is applied.
 _WAYS_OF_A_PART = 4
 _NO_SPAN = nullcontext()
-#: Spreads the retries of many readers in time. No decision depends on it.
+#: Random delays that spread the retries of many readers in time. No decision depends on them.
 _jitter = random.Random()
 
 
@@ -83,7 +84,7 @@ class OperationsFeed:
         self._term: Term = 0
 
     async def catch_up(self) -> None:
-        """Return when the reader has everything that is in the log now."""
+        """Return when the reader has all entries that the log has at the time of the call."""
         await self._ready.wait()
         while True:
             try:
@@ -108,25 +109,25 @@ class OperationsFeed:
             if published is None:
                 continue
             if self._terms is not None and not await self._terms.believes(self._bus, "admission", published.term):
-                # Either the sender lost the role of admission to a process with a higher term, or the message names a
-                # term that no process has taken. In both cases the events of the message are dropped, and the log
-                # itself is read.
+                # Either another process with a higher term took the role of admission from the sender, or the message names a
+                # term that no process has taken. In both cases the events of the message are dropped, and read from the log
+                # instead.
                 published = msgspec.structs.replace(published, events=[], term=0)
             await self._take(published, log)
             progress, self._progress = self._progress, anyio.Event()
             progress.set()
-            # Other tasks get their turn here. Otherwise messages that already wait in the inbox would all be read
-            # without a pause.
+            # Other tasks get their turn here. Without it, all messages that already wait in the inbox would be read without a pause.
             await anyio.lowlevel.checkpoint()
 
     async def _take(self, published: Published, log: Log) -> None:
         if published.term > self._term:
-            # Only a reader that has followed an earlier term can tell that the log has lost entries.
+            # The log has lost entries if the new leader's first entry has a number that this reader already knows. A reader that
+            # knows no earlier term cannot tell.
             lost_entries = self._term and 0 < published.announced <= self.sequence
             self._term = published.term
             if lost_entries:
-                # This process cannot tell which of its decisions came from the lost entries. After a restart it begins
-                # with the entries that the log still has.
+                # This process cannot tell which parts of its state came from the lost entries. So it ends; after its restart it
+                # begins with the entries that the log still has.
                 raise Deposed(
                     f"the log has lost entries: entry {published.announced} is new, but entries up to {self.sequence} were known"
                 )
@@ -144,8 +145,8 @@ class OperationsFeed:
             try:
                 first, last = await log.bounds()
                 if last <= self.sequence:
-                    # Admission publishes an entry only when the log has it durably. A message about an entry that the
-                    # log does not have is therefore forged.
+                    # Admission publishes an entry only after the entry is durable in the log. So a message about an entry that
+                    # the log does not have is forged.
                     self._endpoints.report_forged(
                         subjects.EVENTS, subjects.EVENTS, f"it names entry {sequence}, but the log ends at entry {last}"
                     )
@@ -161,8 +162,7 @@ class OperationsFeed:
                     try:
                         batch = decode(entry.data, LogBatch)
                     except BadMessage as error:
-                        # Admission did not write this entry, and skips it when it reads the log. The feed skips the
-                        # entry, too.
+                        # This entry is not from admission. Admission skips such an entry when it reads the log, and so does the feed.
                         self._endpoints.report_forged("log", subjects.LOG, f"entry {entry.sequence}: {error}")
                         continue
                     self._term = max(self._term, batch.term)
@@ -218,7 +218,7 @@ class OperationsFeed:
 class SnapshotFeed(Generic[Item, Frame]):
     """Passes the snapshots of a publisher on to a `SnapshotReader`.
 
-    Requests the whole snapshot at the start, after a gap and after a time of silence.
+    Requests the whole snapshot at the start, after a gap, and if nothing was published for `silence_s` seconds.
     """
 
     def __init__(
@@ -236,9 +236,7 @@ class SnapshotFeed(Generic[Item, Frame]):
         terms: TermBook | None = None,
         publisher: str = "",
     ) -> None:
-        """`publisher` is the role whose term `terms` checks. Parts published by a process that does not lead the role are
-        ignored.
-        """
+        """`publisher` is the role of the publisher. With `terms`, parts from a process that does not lead this role are ignored."""
         self._bus = bus
         self._endpoints = endpoints
         self._clock = clock

@@ -1,8 +1,9 @@
-"""A key of a bucket, or a stream of records, to which one term at a time can write.
+"""A key of a bucket, or a stream of records, to which only the process with the highest term can write.
 
-The process with a new term claims the key before it relies on the value: it writes the same value again with its own
-term in it. This changes the revision, so the next write of a process with a former term is refused. That process then
-reads the higher term and ends. No clock is involved. A stream of records is claimed by adding an entry of the new term.
+A process with a new term claims the key before it relies on the value: it writes the same value again, with its own term in it.
+This changes the revision, so the next write of a process with a former term is refused. That former process then reads the key,
+finds the higher term, and ends. No clock is involved. A stream of records is claimed when the process with the new term adds its
+first entry.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from headrace.wire.version import Term
 
 
 class KeyFenced(BusError):
-    """A process with a higher term writes the key or the records now. This process can write nothing more there."""
+    """A process with a higher term has claimed the key or the records. This process cannot write there any more."""
 
 
 class FencedKey:
@@ -31,7 +32,8 @@ class FencedKey:
     async def claim(self, restated: Callable[[bytes | None], bytes]) -> bytes | None:
         """Claim the key for this process's term, and return its value before the claim.
 
-        `restated` returns the given value with this term in it. Raises `KeyFenced`, `BusError`.
+        `restated` is called with the value, or None if the key has none, and returns the value with this term in it. Raises
+        `KeyFenced`, `BusError`.
         """
         while True:
             value = await self.read()
@@ -58,8 +60,8 @@ class FencedKey:
             try:
                 await self._put(value)
             except WrongRevision:
-                # The value is read to see what happened: either an earlier write of this process took effect without
-                # an answer, or a higher term wrote.
+                # Another value was written meanwhile: by an earlier write of this process whose answer was lost, or by a process
+                # with a higher term. Reading the value shows which, and raises in the second case.
                 continue
             return
 
@@ -89,7 +91,7 @@ class FencedRecords:
         self._last: int | None = None
 
     async def add(self, data: bytes, *, timeout_s: float) -> None:
-        """Add an entry behind all others. Raises `KeyFenced` if a higher term added an entry.
+        """Add an entry at the end. Raises `KeyFenced` if a process with a higher term has added an entry.
 
         If it raises another `BusError`, the entry may have been added.
         """
@@ -103,7 +105,7 @@ class FencedRecords:
             try:
                 self._last = await self._records.add(data, timeout_s=timeout_s, expected_last=last)
             except AppendRefused:
-                # The last entry was added by an earlier try of this process whose answer was lost, by a higher term,
-                # or by a party that may not write here. Reading it shows which of these happened.
+                # Another entry was added meanwhile: by an earlier try of this process whose answer was lost, by a process with a
+                # higher term, or by a party that may not write here. Reading the last entry shows which of these happened.
                 continue
             return

@@ -1,13 +1,13 @@
 """The lease of a role, which decides by compare-and-set on one key which of several processes leads the role.
 
-The holder renews the key. Another process takes it when the revision has not changed for a whole lease, measured by
-that process's own clock, so no two clocks are ever compared. A lease alone does not keep a process from writing: a
-holder that was frozen may write after another process has taken the lease. Such writes and messages are refused because
-they carry an old term.
+The holder of the lease renews it by writing the key again and again. Another process takes the lease when the revision of the key
+has not changed for the length of a lease. That process measures this time by its own clock, so no two clocks are ever compared. A
+lease alone does not keep a process from writing: a holder that was frozen may write after another process has taken the lease.
+Such writes and messages are refused because they carry an old term.
 
-A restarted instance takes the key at once, because an instance is started again only when its former process has ended.
-If a standby runs, the restarted instance instead releases the lease of its former process, so that the standby can take
-it: the standby already has the state.
+A restarted process that finds its own name in the key takes the lease at once, because a process is started again only when its
+former run has ended. If a standby runs, the restarted process instead releases the lease of its former run, so that the standby
+takes the lease: the standby already has the state.
 """
 
 from __future__ import annotations
@@ -38,15 +38,14 @@ class LeaseRecord(msgspec.Struct, frozen=True):
     renewals: Counter = 0
     #: True if the holder released the lease.
     is_released: bool = False
-    #: Term of the role that the holder or a former holder has taken. It is kept here in case the bucket of terms is
-    #: lost.
+    #: Newest term that the holder or a former holder has taken. It is kept here in case the bucket of terms is lost.
     term: Term = 0
     #: Sequence number of the last log entry that the holder acknowledged before this renewal; 0 if it writes no log.
     acknowledged: Counter = 0
 
 
 class Candidate:
-    """Decides at each look at a lease whether it may be taken. Pure: it reads no clock and no bucket."""
+    """Decides, each time when a process reads a lease, whether the process may take it. Pure: reads no clock and no bucket."""
 
     def __init__(self, instance: str, lease_s: float) -> None:
         self._instance = instance
@@ -55,9 +54,10 @@ class Candidate:
         self._since_s = 0.0
 
     def may_take(self, revision: int, record: LeaseRecord | None, now_s: float) -> bool:
-        """Return True if the lease of this revision is free.
+        """Return True if the lease is free. `revision` and `record` are what its key has now.
 
-        It is free if no process holds it, if this instance holds it, or if it was not renewed for a whole lease.
+        The lease is free if no process holds it, if a former run of this process holds it, or if its holder has not renewed it
+        for the length of a lease.
         """
         if record is None or record.is_released or record.instance == self._instance:
             return True
@@ -79,7 +79,7 @@ class Lease:
         self._lease_s = lease_s
         self._revision = 0
         self._acknowledged: Callable[[], int] | None = None
-        #: Time in seconds of this process's clock. Until this time no other process can have taken the lease.
+        #: Time of this process's clock, in seconds, until which no other process can have taken the lease.
         self.sure_until_s = 0.0
 
     @property
@@ -88,7 +88,7 @@ class Lease:
         return self._revision > 0
 
     async def acquire(self) -> None:
-        """Wait until the lease is free and take it, however long that takes. Raises `DamagedValue`."""
+        """Wait until the lease is free, without a limit of time, and take it. Raises `DamagedValue`."""
         candidate = Candidate(self._record.instance, self._lease_s)
         told = ""
         while True:
@@ -115,8 +115,8 @@ class Lease:
             except DamagedValue:
                 raise
             except BusError as error:
-                # While the bucket was not available, the holder could not renew the lease either. So this process waits
-                # for a whole lease again before it takes over.
+                # While the bucket was not available, the holder could not renew the lease either. So this process begins to wait
+                # for the length of a lease anew.
                 candidate = Candidate(self._record.instance, self._lease_s)
                 logger().info("lease not read", role=self._role, error=str(error))
             await anyio.sleep(self._lease_s / _RENEWALS / 2)
@@ -127,11 +127,11 @@ class Lease:
 
     @property
     def acknowledged(self) -> int:
-        """The last log entry that a holder of the lease is known to have acknowledged."""
+        """Sequence number of the last log entry that any holder of the lease is known to have acknowledged."""
         return self._record.acknowledged
 
     def tell_acknowledged(self, sequence: Callable[[], int]) -> None:
-        """Include the last acknowledged log entry, as returned by `sequence`, in each renewal from now on."""
+        """From now on include the number of the last acknowledged log entry in each renewal. `sequence` returns this number."""
         self._acknowledged = sequence
 
     async def keep(
@@ -139,10 +139,10 @@ class Lease:
     ) -> None:
         """Renew the lease until cancelled or lost. A lost lease is reported to `on_lost`, with a text that names the new holder.
 
-        `on_regained` is called if a renewal was refused although no other process is known to hold the lease, because
-        another process may have led meanwhile. `reconnects` returns the number of reconnects. After a reconnect the
-        bucket is read before the next renewal: if the bucket has lost its newest writes, it assigns their revisions
-        again, perhaps to a write of another process.
+        `on_regained` is called after a renewal was refused, unless another process holds the lease: another process may have led
+        for a time. `reconnects` returns how often the connection was made again. After a reconnect the bucket is read before the
+        next renewal. The server may have lost the bucket's newest writes and given their revisions to writes of another process,
+        so a known revision proves nothing.
         """
         read_after = reconnects()
         while True:
@@ -159,11 +159,14 @@ class Lease:
                     return
                 on_regained()
             except BusError as error:
-                # Whether the lease was renewed is unknown. The next renewal, or the next reader, finds out.
+                # It is not known whether this renewal was written. The next renewal shows it: if it was, the next renewal is
+                # refused and the lease is read.
                 logger().info("lease not renewed", role=self._role, error=str(error))
 
     async def release(self) -> None:
-        """Release the lease, so that another process need not wait for its end. Raises nothing, since releasing is optional."""
+        """Release the lease, so that another process need not wait until it runs out. Raises no `BusError`: then the lease just
+        runs out.
+        """
         self._record = msgspec.structs.replace(self._record, is_released=True)
         try:
             await self._write(self._revision)
@@ -171,14 +174,14 @@ class Lease:
             logger().info("lease not released", role=self._role, error=str(error))
 
     async def _give_up_former(self, record: LeaseRecord, revision: int) -> None:
-        """Release the lease of this instance's former process, and give the standby time to take it."""
+        """Release the lease that the former run of this process still holds, and give the standby time to take the lease."""
         released = msgspec.structs.replace(record, is_released=True)
         await self._bucket.update(self._role, msgspec.json.encode(released), revision)
         self._has_standby = False
         await anyio.sleep(self._lease_s / 2)
 
     async def _write(self, revision: int) -> None:
-        """Renew or take the lease: replace the key's value at `revision` by this process's record."""
+        """Renew or take the lease: write this process's record, provided that the key is still at `revision`."""
         began_s = anyio.current_time()
         acknowledged = self.acknowledged if self._acknowledged is None else self._acknowledged()
         record = msgspec.structs.replace(self._record, renewals=self._record.renewals + 1, acknowledged=acknowledged)
@@ -209,7 +212,7 @@ class Lease:
 
 
 def term_of_lease(entry: Entry | None) -> Term:
-    """Return the term in a lease's record, or 0 if there is none."""
+    """Return the term in a lease's record, or 0 if there is no record."""
     record = _record_of(entry)
     return 0 if record is None else record.term
 

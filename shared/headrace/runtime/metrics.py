@@ -1,6 +1,6 @@
-"""`/metrics` and `/health` of a process, for Prometheus and for supervisors that restart a process that hangs.
+"""The HTTP paths `/metrics`, for Prometheus, and `/health`, for a supervisor that restarts the process if it hangs.
 
-A thread listens; the answers are built from values read on the event loop. So an answer also shows that the loop runs.
+A thread serves HTTP, and has the event loop read the values for each answer. So an answer also shows that the loop does not hang.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 _SILENCE_S: Final = 10
 #: Largest number of connections that are served at a time, each in a thread. Any further connection is closed at once.
 MOST_CONNECTIONS: Final = 16
-#: Takes a snapshot on the loop. The returned function builds metrics from the snapshot in a thread: there may be so many
-#: that building them on the loop would block it.
+#: Function that takes a snapshot on the event loop and returns a second function, which builds the detailed metrics from the
+#: snapshot. The second function runs in a thread, because so many metrics would block the loop.
 Details = Callable[[], Callable[[], Iterable[Figure]]]
 
 

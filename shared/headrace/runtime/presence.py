@@ -18,12 +18,12 @@ from headrace.runtime.role import Role
 from headrace.wire import subjects
 from headrace.wire.services import ListServices, ServiceView
 
-#: Seconds to wait for the log: clients count only the processes that answer soon.
+#: Seconds to wait for the log before answering without it, because clients list only the processes that answer soon.
 _LOG_S: Final = 0.2
 
 
 class Presence:
-    """A process that leads a role or stands by for it. Created when the process starts."""
+    """Answers `service list` for one process, which leads a role or stands by for it. Created when the process starts."""
 
     def __init__(self, bus: Bus, service: str, instance: str, clock: Clock) -> None:
         self._bus = bus
@@ -47,7 +47,9 @@ class Presence:
         await endpoints.serve(subjects.user("*", "service.list"), ListServices, CallerKind.USER, self._on_list)
 
     def watches(self, trouble: Callable[[], str], figures: Callable[[], list[Figure]] = list) -> None:
-        """From now on also report a trouble and metrics. `trouble` returns a text, which is empty if there is no trouble."""
+        """From now on also report a possible trouble, and metrics. `trouble` returns the text that describes the trouble, empty
+        if there is none.
+        """
         self._troubles.append(trouble)
         self._figures.append(figures)
 

@@ -1,8 +1,8 @@
 """When a service is ready, for the systemd that runs it.
 
-A service is ready when it does its work. A service that waits for something outside of it (the server, `headrace bus provision`,
-the end of another leader) is ready too, after a second: `systemctl start` must not wait for it, and its status says what it
-waits for.
+A service is ready when it does its work. A service that has waited for a second for something outside of it (the server,
+`headrace bus provision`, the end of another leader) is reported as ready, too, so that `systemctl start` does not wait any
+longer. The status of the service then says what it waits for.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import anyio
 
 from headrace.systemd.notifier import Notifier, silent_notifier
 
-#: Seconds for which a service may wait before it counts as ready.
+#: Seconds of waiting for something outside of the service after which the service is reported as ready.
 _PATIENCE_S: Final = 1.0
 
 

@@ -30,14 +30,13 @@ from headrace.wire.version import Term
 LEASE_S: Final = 3.0
 
 
-#: Name that stands for the sender of a higher term if no message named such a term. The terms are then looked up
-#: because the lease has expired.
+#: Stands in texts for the process that named a higher term if no message did so: the terms are looked up because the lease has expired.
 _NOBODY: Final = "another holder of the lease"
-#: Seconds for which the result of a lookup of the terms remains valid while the lease cannot be renewed.
+#: Seconds for which this process stays sure that it leads, after a lookup of the terms, while it cannot renew the lease.
 _SURE_S: Final = LEASE_S / 4
 #: Seconds to wait for the bucket of terms. If the bucket has not answered then, the peers are asked instead.
 _BUCKET_S: Final = 0.5
-#: Seconds between two checks of whether the connection is back.
+#: Seconds between two checks whether a lost connection is made again.
 _CONNECTED_S: Final = 0.02
 
 
@@ -46,11 +45,11 @@ class Deposed(HeadraceError):
 
 
 class Deposition:
-    """Ends the process when any part of it notices that another process leads."""
+    """Ends this process when any part of the process notices that another process leads."""
 
     def __init__(self) -> None:
         self._noticed = anyio.Event()
-        #: Reason for the end of the process; empty while nothing was noticed.
+        #: Reason for the end of the process; empty while the process is not deposed.
         self.reason = ""
 
     def depose(self, reason: str) -> None:
@@ -60,7 +59,9 @@ class Deposition:
             self._noticed.set()
 
     async def watch(self) -> None:
-        """Wait until this process is deposed, then raise `Deposed`. It must run in the task group of the whole process, to end it."""
+        """Wait until this process is deposed, then raise `Deposed`. Run this in the task group of the whole process, so that the
+        error ends the process.
+        """
         await self._noticed.wait()
         raise Deposed(self.reason)
 
@@ -84,16 +85,19 @@ class Role:
 
     @property
     def acknowledged(self) -> int:
-        """The last log entry that a leader of this role is known to have acknowledged, or 0."""
+        """Sequence number of the last log entry that any leader of this role is known to have acknowledged, or 0."""
         return 0 if self._lease is None else self._lease.acknowledged
 
     def tell_acknowledged(self, sequence: Callable[[], int]) -> None:
-        """Keep the last acknowledged log entry in the lease. The next leader compares it with the log, to notice lost entries."""
+        """From now on keep the number of the last acknowledged log entry in the lease, so that the next leader notices if the log
+        has lost entries.
+        """
         if self._lease is not None:
             self._lease.tell_acknowledged(sequence)
 
     async def until_sure(self) -> None:
-        """Return once it is certain that no other process leads. If another process has taken over, this never returns.
+        """Return once it is certain that no other process leads. If another process has taken over, this call never returns, and
+        this process is ended.
 
         Terms are looked up if a message named a higher term, or if the lease has run out because this process was
         frozen or the bucket was not available.
@@ -120,7 +124,7 @@ class Role:
         self._deposition.depose(reason)
 
     async def look_up(self, bus: Bus) -> None:
-        """Look up each higher term that is reported, until cancelled. Without the lookup one forged message could depose this process."""
+        """Look up each reported higher term, until cancelled. Without the lookup a single forged message could depose this process."""
         while True:
             await self._doubt.wait()
             self._doubt = anyio.Event()
@@ -140,16 +144,16 @@ class Role:
                 logger().error("term refused", role=self.name, term=term, told_by=told_by, taken=taken)
             if self._told == (term, told_by):
                 self._told = None
-            # If a higher term was reported during this lookup, it is looked up next, and new callers of `until_sure`
-            # wait for that lookup. The callers that already wait go on now: otherwise a forger who keeps reporting
-            # terms could block them for ever.
+            # A higher term that was reported during this lookup is looked up next, and later calls of `until_sure` wait for that
+            # next lookup. The calls that already wait return now: otherwise a forger that keeps reporting terms could block them
+            # for ever.
             self._sure_until_s = anyio.current_time() + _SURE_S
             looked_up, self._looked_up = self._looked_up, anyio.Event()
             looked_up.set()
 
     async def _taken(self, bus: Bus) -> Term:
-        """Return the highest term that was taken. If the bucket cannot be read, ask the peers: without the bucket
-        no process can take a new term.
+        """Return the highest term that was taken. If the bucket cannot be read, ask the peers. Their terms suffice, because no
+        process can take a new term without the bucket.
         """
         with anyio.move_on_after(_BUCKET_S), contextlib.suppress(BusError):
             return await taken_term(bus, self.name, at_least=self.term + 1)
@@ -157,8 +161,8 @@ class Role:
             await anyio.sleep(_CONNECTED_S)
         told = await term_of_peers(bus, self.name, known=self.term)
         if told < self.term:
-            # At least one answer is expected, since this process is a peer as well. If even its own answer did not
-            # come back, the answer of a leader would not come back either.
+            # This process is a peer, too, so at least its own answer is expected. If not even this answer arrived, the answer of
+            # another leader would not have arrived either.
             raise BusError(f"no process said which process leads {self.name}")
         return told
 
@@ -185,12 +189,11 @@ async def lead(
     """Stand by until the role is free, take its term, and serve. When `serve` has returned and all requests are
     answered, release the lease.
 
-    `instance` is the process's name, the same after every restart. `recorded` returns the highest term in the data that
-    the service has written, in case the bucket of terms was lost. With `has_standby` the lease of a crashed process
-    goes to the standby, and not to the restarted process. `follow` runs while another process leads, and has ended
-    before the term is taken. If `stopping` is set while this process stands by, this function returns without a call of
-    `serve`. The term is taken before the first subscription of `serve`, so no answer carries an older term. Raises
-    `BusError` if the bucket of terms is out of reach.
+    `instance` is the process's name, the same after every restart. `recorded` returns the highest term in the data that the
+    service has written, in case the bucket of terms was lost. With `has_standby` the lease of a crashed process goes to the
+    standby, and not to the restarted process. `follow` runs while another process leads, and ends before the term is taken. If
+    `stopping` is set while this process stands by, return without calling `serve`. The term is taken before `serve` subscribes to
+    anything, so no answer carries an older term. Raises `BusError` if the bucket of terms is out of reach.
     """
     bucket = await bus.key_value(subjects.LEASES_BUCKET)
     lease = Lease(bucket, name, instance, secrets.token_hex(8), lease_s, has_standby=has_standby)
@@ -210,7 +213,7 @@ async def lead(
         lease.note_term(term)
         tasks.start_soon(role.look_up, bus)
         await serve(role)
-        # All answers are sent first, so that the next leader is the only process that answers.
+        # Send all answers before the lease is released, so that the next leader is then the only process that answers.
         await bus.stop_serving()
         tasks.cancel_scope.cancel()
     await lease.release()

@@ -43,13 +43,14 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     credential_file: str = ""
     #: File with the certificate authorities (PEM) that a server at `tls://` is checked against; empty: the system's authorities.
     ca_file: str = ""
-    #: The pool tree served (fair_share, integral, allocator, agent).
+    #: Pool tree that the process serves; a setting of fair_share, integral, allocators and agents.
     tree: str = "default"
     #: `debug`, `info`, `warning` or `error`.
     log_level: str = "info"
-    #: Longest time for the first connection.
+    #: Longest time that the first connection to the server may take.
     connect_timeout_ms: int = 30_000
-    #: Longest delay before a lost server is tried again. Use a longer delay if very many processes would reconnect at once.
+    #: Longest delay before the process tries to connect again after a connection was lost. Use a longer delay if very many
+    #: processes would reconnect at once.
     longest_reconnect_delay_ms: Annotated[int, msgspec.Meta(ge=10, le=60_000)] = 250
     #: Name of this process, the same after every restart. A leader and its standby have different names. Empty: the host's name.
     instance: str = ""
@@ -91,7 +92,7 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     @property
     def instance_name(self) -> str:
-        """The name under which this process competes for a role."""
+        """The name of this process, under which it takes the lease of a role."""
         return self.instance or socket.gethostname()
 
     @property

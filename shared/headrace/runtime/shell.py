@@ -1,5 +1,5 @@
-"""The frame between the bus and one engine: it passes messages and the time in, performs the effects, and serves metrics
-and checks.
+"""The layer between the bus and one engine: it passes messages and the time to the engine, performs the engine's effects, serves
+its metrics and runs its checks.
 
     receive -> engine.on_<message>(message, now) -> perform the effects in their order -> answer
 
@@ -32,8 +32,8 @@ A = TypeVar("A")
 E = TypeVar("E")
 
 FIGURES_PERIOD_S: Final = 60.0
-#: Seconds between two checks for pauses of the loop. A shorter pause may fall between two checks and be missed. More
-#: frequent checks would cost an idle service more.
+#: Seconds between two checks for pauses of the loop. A pause that is shorter than this may lie between two checks and be missed,
+#: but more frequent checks would cost an idle service more.
 PAUSE_LOOK_S: Final = 1.0
 _BOUNDS_MS: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0)
 
@@ -103,7 +103,7 @@ class Shell(Generic[E]):
     async def watch(
         self, runtime: Runtime[Any], role: Role | None = None, details: Details = no_details, *, instance: str = ""
     ) -> None:
-        """Serve and log the metrics, and check one structure of the engine every second. Runs until cancelled.
+        """Serve the metrics, log them, and check one structure of the engine or the service every second. Runs until cancelled.
 
         `role` is the role that this process leads. `details` are served at `/metrics` only. `instance` names the process;
         by default its settings name it.
@@ -137,7 +137,9 @@ class Shell(Generic[E]):
         return broken
 
     async def _keep_looking(self) -> None:
-        """Measure a pause of the loop and then check one structure, so that an idle process wakes only once for both."""
+        """Every second measure a pause of the loop, then check one structure. With one task for both, an idle process wakes only
+        once a second.
+        """
         while True:
             await self.pauses.measure()
             began_s = anyio.current_time()
@@ -181,9 +183,9 @@ class LengthsOfTime:
 
 
 class LoopPauses(LengthsOfTime):
-    """The pauses in which the loop kept its tasks waiting. A pause is the time by which a sleeping task wakes too late.
+    """The pauses in which the event loop kept its tasks waiting. A pause is the time by which a sleeping task wakes too late.
 
-    A server disconnects a client whose loop takes nothing for ten seconds, and everything in flight is lost.
+    Long pauses do harm: the server disconnects a client that reads nothing for ten seconds, and the messages in flight are lost.
     """
 
     def __init__(self) -> None:

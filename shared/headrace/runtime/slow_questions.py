@@ -1,7 +1,7 @@
 """Turns for requests that block the loop for milliseconds, so that a flood of them leaves half of the time to everything else.
 
-A list of 500 operations takes about 20 ms, in which nothing else runs. In a flood, eight such requests at a time made each
-step of a start wait for 160 ms.
+For example, a list of 500 operations takes about 20 ms, in which nothing else runs. Without turns, eight such requests at a time
+delayed each step of the start of an operation by 160 ms.
 """
 
 from __future__ import annotations

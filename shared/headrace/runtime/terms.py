@@ -1,8 +1,8 @@
 """Terms: numbers that tell a leader's messages apart from those of earlier leaders.
 
-A process takes its term before its first subscription. The term is one above the largest term that the bucket, the lease of
-the role, the service's own records or any peer know. So a bucket that lost its newest writes cannot bring an old term back
-while another source knows a higher term.
+A process takes its term before its first subscription. The new term is one above the largest term that the bucket of terms, the
+lease of the role, the service's own records or any peer know. So if the bucket loses its newest writes, no term is taken twice,
+as long as another of these sources knows it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WHO_WAIT_S: Final = 0.1
 
 
 class TermBook:
-    """The highest term seen of each role. Other processes ask for it with `who`."""
+    """The highest term of each role that this process has seen. Other processes ask for these terms with `WhoRequest`."""
 
     def __init__(self, peer: str) -> None:
         self._peer = peer
@@ -43,9 +43,10 @@ class TermBook:
         return term >= known
 
     async def believes(self, bus: Bus, role: str, term: Term) -> bool:
-        """Return True if a message of this term counts: no higher term is known, and a process has taken this term.
+        """Return True if a message with this term is accepted: no higher term is known, and a process has taken this term.
 
-        A term above the known term is looked up first. Otherwise one forged message would silence the true leader for good.
+        A term above the known term is looked up first. Otherwise, after one forged message with a high term, every message of the
+        true leader would be refused.
         """
         if term <= self.highest(role):
             return term == self.highest(role)
@@ -93,7 +94,7 @@ async def taken_term(bus: Bus, role: str, *, at_least: Term) -> Term:
         # so the term is 0.
         return 0
     if stored < at_least:
-        # The lease is read, too: its holder renews it, but may be too slow to answer as a peer.
+        # The lease is read, too: its holder writes its term there with each renewal, but may answer too slowly as a peer.
         stored = max(stored, await _leased_term(bus, role))
     if stored >= at_least:
         return stored
@@ -101,7 +102,7 @@ async def taken_term(bus: Bus, role: str, *, at_least: Term) -> Term:
 
 
 async def take_term(bus: Bus, role: str, *, recorded: Term = 0) -> Term:
-    """Write a term above every term ever seen of the role by compare-and-set, and return it.
+    """Take a term for this process and return it: a term above every known term of the role, written to the bucket by compare-and-set.
 
     `recorded` is the highest term in the data that the service itself has written. A term of a peer is ignored if it is
     more than `LARGEST_JUMP` above the term in the bucket, the term in the lease and `recorded`. Raises `BusError` if

@@ -1,7 +1,7 @@
 """Messages of a process to the systemd that runs it: ready, status, and signs of life. The protocol is that of sd_notify(3).
 
-A process that systemd does not run, or whose unit wants no messages, sends nothing. The runner uses this module too, so it
-imports little.
+A process that systemd does not run, or whose unit wants no messages, sends nothing. This module imports little, because the
+runner uses it, too.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Callable, MutableMapping
 from typing import Final
 
 _VARIABLES: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
-#: Signs of life within one period of the watchdog.
+#: Number of signs of life within one period of the watchdog.
 _SIGNS: Final = 3
-#: Seconds between two signs of life of a process without a watchdog, which still has a status.
+#: Seconds between two signs of life if the unit has no watchdog. They are sent nevertheless, because each also carries the status.
 _PERIOD_S: Final = 20.0
 #: Largest number of characters of a status, because a message must fit into one datagram.
 _LONGEST_STATUS: Final = 400
@@ -24,7 +24,7 @@ _LONGEST_STATUS: Final = 400
 class Notifier:
     """The messages of one process.
 
-    A process is not ready until `ready` was called. Until then it must give signs of life too, or it is restarted.
+    A process is not ready before `ready` is called. It must give signs of life already before, or systemd restarts it.
     """
 
     def __init__(self, address: str, watchdog_s: float, steady_s: Callable[[], float]) -> None:
@@ -55,20 +55,20 @@ class Notifier:
         self._send(*self._alive())
 
     def alive(self) -> None:
-        """Give a sign of life if it is time for one. Must be called more often than every `period_s`."""
+        """Give a sign of life if the last one is `period_s` ago. Must be called more often than that."""
         if self._steady_s() >= self._next_s:
             self._send(*self._alive())
 
     def _alive(self) -> list[str]:
         self._next_s = self._steady_s() + self.period_s
-        # The watchdog counts from READY on. Before, each sign of life extends the time that a start may take.
+        # The watchdog runs only after READY. Before READY, each sign of life extends the time that the start may take.
         sign = "WATCHDOG=1" if self.is_ready else f"EXTEND_TIMEOUT_USEC={int(self.period_s * _SIGNS * 1e6)}"
         return [sign, f"STATUS={' '.join(self._status.split())[:_LONGEST_STATUS]}"]
 
     def _send(self, *lines: str) -> None:
         if not self._address:
             return
-        # A message that systemd cannot take is lost: the process must not stop for it. The next sign of life follows soon.
+        # A message that systemd cannot take is lost, because the process must not wait for systemd. The next sign of life follows soon.
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.setblocking(False)
             sender.sendto("\n".join(lines).encode(), self._address)

@@ -21,7 +21,7 @@ def systemctl(*words: str) -> str:
 
 
 def is_true(*words: str) -> bool:
-    """True if `systemctl` answers the question with yes. Raises `NoSystemd`."""
+    """True if this `systemctl` command, such as `is-active`, answers yes. Raises `NoSystemd`."""
     return _run((*words[:1], "--quiet", *words[1:])).returncode == 0
 
 

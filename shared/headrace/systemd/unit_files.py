@@ -33,7 +33,9 @@ def check_root(action: str) -> None:
 
 
 def check_reach(account: str, folder: Path) -> None:
-    """Check that an existing account can run Headrace's programs and enter the parent of the folder. Raises `CannotInstall`."""
+    """Check that an existing account can run Headrace's programs and enter the nearest existing folder above `folder`. Raises
+    `CannotInstall`.
+    """
     above = next(each for each in (folder.parent, *folder.parents) if each.exists())
     found = pwd.getpwnam(account)
     command: Sequence[str] = [sys.executable, "-c", _REACHES, str(above)]
@@ -92,8 +94,8 @@ def write_unit(unit_folder: Path, unit: SystemdUnit) -> Iterator[str]:
 def give(path: Path, uid: int, gid: int, *, dir_fd: int | None = None) -> None:
     """Make an account the owner of a file or folder. `path` may be relative to the folder `dir_fd`.
 
-    The account may have put links into the folder: so symbolic links are not followed. Raises `CannotInstall` for a
-    file with another hard link.
+    The account may have put links into the folder, to become the owner of files elsewhere. So symbolic links are not followed,
+    and a file with several hard links is refused: raises `CannotInstall`.
     """
     if sys.platform != "linux":
         raise NotImplementedError

@@ -10,7 +10,7 @@ from headrace.errors import BadInput
 
 
 class SystemdUnit(msgspec.Struct, frozen=True):
-    """A unit: its name and its text."""
+    """A unit of systemd: its file name and its text."""
 
     name: str
     text: str

@@ -8,8 +8,9 @@
         pools:
           vision: {strong_guarantee_resources: {cpu: 4}}
 
-Pools are given as a map by name, or as a list of maps with `name`. A pool is nested in another pool, or names its `parent`. This module
-keeps attributes as they are written: the tables of `headrace.pools` parse them, and the tree's owner checks the rules of the tree.
+Pools are given as a map by name, or as a list of maps with `name`. A pool is nested in another pool, or names its `parent`. This
+module does not interpret attributes: the tables of `headrace.pools` parse them, and the fair share service checks the rules of
+the tree.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class ConfiguredPool:
 class TreeFile:
     """A tree as a file describes it."""
 
-    #: Pools, each after its parent if the file has the parent.
+    #: Pools. If the file has the parent of a pool, the parent comes first.
     pools: list[ConfiguredPool]
     #: Options of the tree; None if the file has none.
     options: dict[str, Any] | None = None
@@ -65,7 +66,7 @@ class TreeFile:
 
 
 def read_tree_file(root: Map, problems: Problems, more_keys: Sequence[str] = ()) -> TreeFile:
-    """Return the pools and options of a file. The file may have the keys `more_keys` besides them."""
+    """Return the pools and options of a file. At its top, the file may also have the keys `more_keys`."""
     keys = (*_KEYS, *more_keys)
     for key in root:
         if key not in keys:
@@ -85,7 +86,8 @@ def read_tree_file(root: Map, problems: Problems, more_keys: Sequence[str] = ())
 
 
 def as_typed(entry: Map, kind: Kind, path: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the values of a map. Memory and durations are the texts of the file, because a number has no unit.
+    """Return the values of a map, as numbers where the file has numbers. Only memory and durations are always texts, because a
+    number has no unit.
 
     `kind` is the kind of the outermost map. `path` leads from the outermost map to `entry`, and is empty if `entry` is the outermost map.
     """
@@ -182,8 +184,8 @@ def _pools(
 
 
 def _ignored(schema: Schema, values: dict[str, Any], place: str, problems: Problems) -> Iterator[str]:
-    """Yield a text for each attribute of a map that is set but not supported. Values that cannot be used are skipped
-    here; the tree's owner reports them.
+    """Yield a text for each attribute of a map that is set but not supported. Values that cannot be used are skipped here; the
+    fair share service reports them.
     """
     changed, _ = schema.usable(schema.of(), values)
     for why, name in schema.ignored(changed.value):
@@ -201,7 +203,7 @@ def _refuse_deep(values: dict[str, Any], place: str, problems: Problems) -> None
 
 
 def _parents_first(pools: list[ConfiguredPool]) -> list[ConfiguredPool]:
-    """Return the pools in their order, but each pool after its parent if the file has the parent."""
+    """Return the pools in the order of the file, except that a parent in the file is moved in front of its children."""
     listed = {pool.name: pool for pool in pools}
     placed: dict[str, ConfiguredPool] = {}
     for pool in pools:

@@ -11,7 +11,8 @@ from headrace.errors import BadInput, HeadraceError, UnknownKey, said_of
 from headrace.wire.version import Counter
 
 _LONGEST_SHOWN: Final = 60
-#: Number of problems after which a file is not checked any further. Each may search for similar names, which takes some 0.4 ms.
+#: Number of problems after which a file is not checked any further, because reporting a problem may include a search for similar
+#: names, which takes some 0.4 ms.
 _MOST_PROBLEMS: Final = 1_000
 
 

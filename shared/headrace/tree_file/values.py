@@ -1,8 +1,8 @@
 """Parse YAML, and with it JSON, into plain values whose maps and lists know their line numbers.
 
-Only `true` and `false` are booleans, and only decimal digits are numbers. Everything else is a text as written, so that `no` can be
-a pool and `4G` an amount. Keys are texts and occur once in a map. Tags are refused. Parsing is not recursive. The values of an anchor
-count each time that the anchor is used, up to `MOST_VALUES` in total.
+Only `true` and `false` are booleans, and only decimal digits are numbers. Everything else is a text as written, so that `no` can
+be a pool and `4G` an amount. Keys are texts and occur once in a map. Tags are refused. Parsing is not recursive. A file may have
+`MOST_VALUES` values; those of an anchor count again each time that the anchor is used.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ class Map(dict[str, Any]):
     def __init__(self, line: int) -> None:
         super().__init__()
         self.line = line
-        #: Line and value by key. In these keys dots replace slashes, as in the locations of problems.
+        #: Line and value by key. The keys have dots in place of slashes here, as in the locations of problems.
         self.places: dict[str, tuple[int, Any]] = {}
-        #: Scalars as they are written, except null.
+        #: By key, the text of each value that is a scalar other than null, as it is written in the file.
         self.texts: dict[str, str] = {}
 
 
 class Listing(list[Any]):
-    """A list with its line number and those of its items."""
+    """A list with its line number, and the line number of each item."""
 
     def __init__(self, line: int) -> None:
         super().__init__()
         self.line = line
         self.lines: list[int] = []
-        #: Scalars as they are written; None for null, lists and maps.
+        #: For each item, the text of a scalar as it is written in the file; None for null, a list or a map.
         self.texts: list[str | None] = []
 
 
@@ -171,7 +171,7 @@ class _Builder:
         self._problems = problems
         self._number = number
         self._open: list[_Open] = []
-        #: Value, text and size by anchor.
+        #: By anchor: the value, its text if it is a scalar, and the number of values in it.
         self._anchors: dict[str, tuple[Any, str | None, int]] = {}
         self._documents = 0
 

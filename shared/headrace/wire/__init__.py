@@ -1,4 +1,4 @@
-"""Messages on the bus: one conversation per module, all of them msgspec Structs in msgpack.
+"""Messages on the bus: msgspec Structs, encoded in msgpack. Each module has the messages of one conversation.
 
 Rules for changes of the format: add a field only at the end, and only with a default. Never give a tag a second meaning.
 A subject that changes its meaning gets a new version token. With these rules an older reader understands a newer writer.

@@ -1,4 +1,4 @@
-"""Messages about tokens: credentials that a person makes for programs, each with its own key and an end.
+"""Messages about tokens: credentials that a person makes for programs. Each token has a key of its own and expires.
 
 The messages carry public keys and signed JWTs only. The secret key of a token stays where it was made.
 """
@@ -13,7 +13,7 @@ from headrace.wire.joining import CredentialText
 from headrace.wire.nodes import PublicKey
 from headrace.wire.version import Counter
 
-#: Upper bound of the tokens of a person that have not expired and were not revoked.
+#: Largest number of tokens that a person may have, not counting expired and revoked tokens.
 MOST_TOKENS: Final = 32
 #: Milliseconds for which a token may last.
 LONGEST_MS: Final = 366 * 86_400_000
@@ -24,12 +24,12 @@ Signature = Annotated[bytes, msgspec.Meta(max_length=64)]
 
 
 def proof_of(user: str, token: str) -> bytes:
-    """Return the bytes that the key of a token and the key of its person sign: they want a token with this public key."""
+    """Return the bytes that the key of a new token and the key of its person sign, to show that both want a token with this public key."""
     return f"headrace token {user} {token}".encode()
 
 
 def end_proof_of(user: str, token: str) -> bytes:
-    """Return the bytes that the key of a token signs: its holder gives the token back."""
+    """Return the bytes that the key of a token signs, to show that the holder of the token wants to give the token back."""
     return f"headrace token-end {user} {token}".encode()
 
 
@@ -40,12 +40,12 @@ class CreateToken(msgspec.Struct, frozen=True):
     key: PublicKey
     #: Signature of `proof_of` by that key. Without it, a person could name the key of another party, and have it revoked.
     proof: Signature
-    #: JWT of the credential with which the person asks. When it is revoked, so is the token.
+    #: JWT of the credential with which the person asks. When this credential is revoked, so is the token.
     jwt: CredentialText
     #: Signature of `proof_of` by the key of that credential.
     own_proof: Signature
     name: TokenName = ""
-    #: True: the token allows no request that changes something.
+    #: True if the token allows only requests that change nothing.
     read_only: bool = False
     lifetime_ms: Annotated[int, msgspec.Meta(ge=1_000, le=LONGEST_MS)] = 30 * 86_400_000
 
@@ -81,7 +81,7 @@ class TokenList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
 class RevokeToken(msgspec.Struct, frozen=True):
     """person → admission: revoke a token of this person, and close its connections."""
 
-    #: Public key of the token, or the name of a single token.
+    #: Public key of the token, or its name if only one token of the person has this name.
     token: Annotated[str, msgspec.Meta(max_length=60)]
 
 

@@ -21,8 +21,8 @@ from headrace.errors import HeadraceError
 #: KiB.
 LARGEST_MESSAGE_BYTES = 500 * 1024
 
-#: Errors that msgspec raises for stored or received bytes that are not what is expected. Bytes that are not UTF-8, and values that are
-#: nested too deep, raise errors of Python.
+#: Errors that msgspec raises for stored or received bytes that it cannot decode. All but the first are errors of Python, such as
+#: those for texts that are not UTF-8 and for values that are nested too deep.
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError)
 
 T = TypeVar("T")
@@ -55,8 +55,8 @@ _HIGHEST = {"maximum", "exclusiveMaximum"}
 
 _encoder = msgspec.msgpack.Encoder()
 _decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
-#: Message kinds whose floats all have both bounds. msgspec refuses NaN and infinity in such floats, so the bytes of
-#: these messages are not searched for them.
+#: Message kinds whose floats all have both bounds. msgspec refuses NaN and infinity in such floats, so the bytes of these
+#: messages need not be searched for them.
 _bounded: set[Any] = set()
 
 
@@ -92,7 +92,8 @@ def _runs(items: Iterable[tuple[T, int]], most_bytes: int) -> Iterator[list[T]]:
 
 
 def decode(data: bytes, kind: type[T]) -> T:
-    """Return the message of `kind` (a Struct or a union of tagged Structs) that the bytes hold. The reading is strict.
+    """Return the message of `kind` (a Struct or a union of tagged Structs) that the bytes hold. Values are not converted: a value
+    of another type is refused.
 
     Raises `BadMessage` for anything else: a wrong type, an unknown tag, a value out of bounds, a NaN, too many bytes, or
     bytes that are not msgpack.
@@ -134,7 +135,7 @@ def _has_unbounded_float(kind: Any) -> bool:
 
 
 def _mentions_unbounded(schema: Any) -> bool:
-    """True if a schema has a number that lacks a bound. msgspec itself refuses NaN and infinity for a float with both bounds."""
+    """True if a JSON schema has a number that lacks a bound, for which msgspec does not refuse NaN and infinity."""
     if isinstance(schema, list):
         return any(map(_mentions_unbounded, schema))
     if not isinstance(schema, dict):

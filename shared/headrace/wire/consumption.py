@@ -1,7 +1,7 @@
 """Consumption: core-, memory- and GPU-seconds of finished runs, by day, pool, person and operation, kept for years.
 
-admission adds each finished run once to a record at each `Level`. A record holds many rows. People read the stored records,
-and their programs add the rows up.
+admission counts each finished run in one record of each `Level`. A record holds many rows. Clients get the stored records, and
+add up the rows themselves.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class BadRecord(HeadraceError):
 
 
 class Level(enum.StrEnum):
-    """The kinds of records: the length of the period that a record covers, and whether operations have rows of their own."""
+    """The kinds of records. They differ in the length of the period that a record covers, and in what has rows of its own."""
 
     #: One day, with a row for each operation.
     OPERATIONS = "operations"
@@ -55,7 +55,7 @@ class RunSums(msgspec.Struct, frozen=True, array_like=True, gc=False):
     used_core_s: NotNegative = 0.0
     #: Peak memory times the time that the run took: an upper bound of the memory in use.
     used_byte_s: NotNegative = 0.0
-    #: Core-, byte- and GPU-seconds that were allotted to runs that were preempted before they were done, and had not saved their state.
+    #: Core-, byte- and GPU-seconds that were allotted to preempted runs, except runs that saved their state or were done when they ended.
     preempted_core_s: NotNegative = 0.0
     preempted_byte_s: NotNegative = 0.0
     preempted_gpu_s: NotNegative = 0.0
@@ -96,8 +96,8 @@ class ConsumptionRecord(msgspec.Struct, frozen=True):
 class StoredRecord(msgspec.Struct, frozen=True):
     """A record as it is stored."""
 
-    #: Level, period and number of the record, such as `days.2026.11.28.07`. If a reader gets two records with the same
-    #: key, the later record replaces the earlier record.
+    #: Level, period and number of the record, such as `days.2026.11.28.07`. If a client gets two records with the same key, the
+    #: record that it gets later replaces the other record.
     key: str
     data: bytes
 
@@ -127,7 +127,7 @@ class ConsumptionPage(msgspec.Struct, frozen=True, tag_field="refusal", tag="non
 
 
 class Columns(msgspec.Struct, frozen=True):
-    """A record as it is stored: a year has many records, and programs add up columns far faster than rows."""
+    """A record as it is stored, by columns: a year has many records, and programs add up columns far faster than rows."""
 
     until: Counter
     #: Every tree, pool, person and operation that a row names, each text once.

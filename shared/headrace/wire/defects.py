@@ -49,8 +49,8 @@ def encode_request(request: msgspec.Struct) -> bytes:
 
 
 def bad_input(value: object, text: str, name: str) -> BadInput:
-    """Return the error for a value that msgspec refuses with this text. If the whole value is wrong, and not a part of
-    it, `name` is given as the place.
+    """Return the error for a value that msgspec refused with the error text `text`. If the value as a whole is wrong, and not a
+    part of it, the error names `name` as the place.
     """
     found = _DEFECT.match(text)
     assert found is not None
@@ -67,7 +67,7 @@ def bad_input(value: object, text: str, name: str) -> BadInput:
 
 
 def _at(value: Any, place: str) -> tuple[str, object]:
-    """Return the path with names of fields, and the value at that path.
+    """Return the path to a part of `value` that msgspec reports, written with names of fields, and the part itself.
 
     msgspec does not report keys of maps. The path of a value in a map therefore ends at the map.
     """

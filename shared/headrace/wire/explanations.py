@@ -32,7 +32,7 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 class NodesFit(msgspec.Struct, frozen=True):
-    """Counts of the tree's nodes. Each field counts some of the nodes that the field before it counts."""
+    """Numbers of nodes of the tree. From `enrolled` to `with_room`, each field counts a part of the nodes that an earlier field counts."""
 
     #: Nodes enrolled in the tree.
     enrolled: Counter
@@ -84,12 +84,14 @@ class Level(msgspec.Struct, frozen=True):
     own: Ahead
     #: Number of children of the pool that get resources before `own`.
     ahead: Counter
-    #: The first of these children, in scheduling order.
+    #: The first few of the children that get resources before `own`, in scheduling order.
     first: list[Ahead]
 
 
 class ProtectedAllocations(msgspec.Struct, frozen=True):
-    """Allocations of other operations that this operation may not preempt because of one rule: the rule, and their number on a node."""
+    """A rule by which this operation may not preempt allocations of other operations, and the number of allocations that the rule
+    protects.
+    """
 
     #: Rule that protects the allocations, such as `allow_normal_preemption`.
     rule: str
@@ -99,7 +101,7 @@ class ProtectedAllocations(msgspec.Struct, frozen=True):
 
 
 class Try(msgspec.Struct, frozen=True):
-    """The newest preemptive stage on a node, and what it could have given to the operation."""
+    """The newest preemptive stage on a node, and the resources that this stage could have freed for a job of the operation."""
 
     node: NodeName
     #: Milliseconds since the stage.
@@ -113,9 +115,9 @@ class Try(msgspec.Struct, frozen=True):
     #: Operation that started a job in that stage; empty if none did.
     started: OperationId = OperationId("")
     tags_match: bool = True
-    #: Further allocations that could be preempted if their jobs had run for the exempt time of their pools.
+    #: Number of further allocations that could be preempted if their jobs had already run for the exempt time of their pools.
     exempt: Counter = 0
-    #: Milliseconds until the first of these allocations can be preempted.
+    #: Milliseconds until the first of the `exempt` allocations can be preempted.
     exempt_ms: Counter = 0
     #: Counts of other operations' protected allocations on the node now, one count for each rule, the largest count first. Empty if the
     #: stage started a job.
@@ -123,26 +125,26 @@ class Try(msgspec.Struct, frozen=True):
 
 
 class Tries(msgspec.Struct, frozen=True):
-    """Results of the newest preemptive stages of the operation's priority, one per node, for at most 500 nodes:
+    """Results of preemptive stages of the operation's priority: the newest stage on each node. At most 500 nodes are included,
     those with the newest heartbeats.
     """
 
     priority: PreemptionPriority
     #: Preemption policy of the tree. A YARN policy has no preemptive stages.
     policy: PreemptionPolicy = PreemptionPolicy.YTSAURUS
-    #: Nodes on which a preemptive stage of the operation's priority ran.
+    #: Number of nodes on which a preemptive stage of the operation's priority ran.
     nodes: Counter = 0
-    #: Nodes where the stage started a job of this operation.
+    #: Number of nodes where the stage started a job of this operation.
     started: Counter = 0
-    #: Nodes where the stage started a job of another operation.
+    #: Number of nodes where the stage started a job of another operation.
     started_others: Counter = 0
-    #: Nodes where the stage started nothing and preemption would not have freed enough.
+    #: Number of nodes where the stage started nothing and preemption would not have freed enough.
     short: Counter = 0
-    #: Nodes whose tags do not match the filters of the operation and its pools.
+    #: Number of nodes whose tags do not match the filters of the operation and its pools.
     unmatched: Counter = 0
-    #: Nodes where preemption would have freed enough, but something else held the operation back.
+    #: Number of nodes where preemption would have freed enough, but something else held the operation back.
     held_back: Counter = 0
-    #: The nodes that came nearest to fitting a job; if several are equally near, the newest stage comes first.
+    #: Stages on the nodes where the fewest resources were missing for a job; if equally few were missing, the newest stage comes first.
     nearest: list[Try] = []
     #: Under a YARN policy, if the operation may get resources by preemption: counts of other operations' protected allocations, one count
     #: for each rule, the largest count first.
@@ -168,5 +170,5 @@ class WaitingExplained(msgspec.Struct, frozen=True, tag_field="refusal", tag="no
     preempted: Counter = 0
     #: Largest number of preemptions of a single job within the last hour.
     preempted_most: Counter = 0
-    #: Mean run time of its jobs in milliseconds, weighted towards recent jobs. None until a job has ended.
+    #: Mean run time of the operation's jobs in milliseconds, weighted towards recent jobs. None until a job has ended.
     mean_job_ms: Counter | None = None

@@ -17,7 +17,7 @@ class FigureKind(enum.StrEnum):
     COUNTER = "counter"
     #: The value goes up and down.
     GAUGE = "gauge"
-    #: The metric counts values by size.
+    #: The value is a `Histogram`: numbers of observed values, by their size.
     HISTOGRAM = "histogram"
 
 
@@ -63,5 +63,6 @@ class FiguresAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     role: Name = ""
     #: Term in which the process leads the role; 0 if it leads none.
     term: Term = 0
-    #: Name of the process, which stays the same when it restarts; for an agent the name of its node. Empty from an earlier release.
+    #: Name of the process, which stays the same when it restarts; for an agent the name of its node. Processes of earlier
+    #: releases leave it empty.
     instance: Name = ""

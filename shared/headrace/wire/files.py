@@ -1,8 +1,8 @@
 """Files of an operation: a person sends them to admission in pieces, and the nodes that run the operation's jobs fetch
 them from admission.
 
-The files are one archive, stored under its hash and the person who sent it. Knowing the hash is therefore not enough to get
-another person's files.
+The files are sent as one archive. It is stored under its hash and the name of the person who sent it, so knowing the hash is not
+enough to get the files of another person.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class FetchPiece(msgspec.Struct, frozen=True):
 
     operation: Annotated[OperationId, msgspec.Meta(max_length=200)]
     piece: _PieceNumber
-    #: Hash of the archive. A node learns the hash only from its first order to start a job of the operation, so the hash proves that
-    #: the node was given such a job. Agents of former versions send none and get nothing.
+    #: Hash of the archive. A node learns the hash only from its first order to start a job of the operation, so the hash proves
+    #: that the node was given such a job. Agents of former versions send no hash, and get no piece.
     sha256: Annotated[str, msgspec.Meta(max_length=64)] = ""
 
 

@@ -10,9 +10,9 @@ import msgspec
 from headrace.ids import GroupName
 from headrace.wire.version import Counter
 
-#: Most groups in the bucket.
+#: Largest number of groups in the bucket.
 MOST_GROUPS: Final = 1_000
-#: Most members of a group. The largest group takes 320 KB in a message.
+#: Largest number of members of a group, which take 320 KB in a message.
 MOST_MEMBERS: Final = 4_000
 #: Largest number of groups in the bucket that a person may be a member of, and largest number of the host's groups that
 #: count for a person.
@@ -35,7 +35,7 @@ class GroupChange(enum.StrEnum):
 
 
 class ChangeGroup(msgspec.Struct, frozen=True):
-    """administrator → admission: create or delete a group, or add or remove members, all of them or none."""
+    """administrator → admission: create or delete a group, or add or remove members. Either the whole change is made or none of it."""
 
     name: _Name
     change: GroupChange

@@ -1,8 +1,8 @@
 """Events that people read: the history of an operation, and the live stream of a tree.
 
-Admission publishes from its log what is durable: state changes of operations and ended runs of jobs, with the preemption
-record if a preemption ended the run. The allocator publishes each decision when it makes it. The snapshots of fair_share
-show which elements starve.
+The events have three sources. Admission publishes events that its log has durably: state changes of operations, and ended runs of
+jobs, with the preemption record if a preemption ended the run. The allocator publishes each decision when it makes the decision.
+The snapshots of fair_share show which elements starve.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _MOST_AWAITED: Final = 3
 MOST_DECISIONS: Final = 80
 #: Largest number of jobs that a request for the history of an operation may name.
 MOST_JOBS_OF_HISTORY: Final = 1_000
-#: Largest number of changes of suspect nodes in one message.
+#: Largest number of events in one message that say that a node became suspect or is no longer suspect.
 MOST_SUSPECTS: Final = 5
-#: Largest number of operations that one change of a suspect node names.
+#: Largest number of operations that one `NodeSuspected` names.
 MOST_BLAMING: Final = 8
 #: Longest text of how jobs fail on a node, in characters.
 LONGEST_FAILURE_WORDS: Final = 500
@@ -70,7 +70,7 @@ class OperationChanged(msgspec.Struct, frozen=True, tag="operation_changed"):
     weight: Finite | None = None
     #: Time limit of the whole operation; 0: no limit.
     operation_time_limit_ms: Counter | None = None
-    #: Reason of the suspension, if no user suspended the operation.
+    #: Reason of the suspension if Headrace, and not a user, suspended the operation.
     reason: str = ""
 
 
@@ -114,8 +114,8 @@ class JobEnded(msgspec.Struct, frozen=True, tag="job_ended", omit_defaults=True)
 
 
 class SessionStep(msgspec.Struct, frozen=True, tag="session"):
-    """A person began to have sessions with a job on a node, or has none any more: terminals of `headrace shell`, and commands of
-    `headrace op exec`.
+    """A person began to have sessions with a job on a node, or has no more sessions with it. A session is a terminal (`headrace
+    shell`) or a command (`headrace op exec`).
     """
 
     at_ms: Counter
@@ -124,11 +124,11 @@ class SessionStep(msgspec.Struct, frozen=True, tag="session"):
     node: NodeName
     user: str
     began_at_ms: Counter
-    #: Null: the sessions have begun. Otherwise how they ended.
+    #: How the sessions ended; null if the event is their beginning.
     end: SessionEnd | None = None
     #: Unix time in milliseconds at which the last session ended; null: not ended, or unknown.
     ended_at_ms: Counter | None = None
-    #: Number of sessions from the beginning to the end; null: not ended, or unknown.
+    #: Number of sessions from the beginning to the end; null while the sessions have not ended, or if unknown.
     sessions: Counter | None = None
 
 
@@ -178,7 +178,7 @@ class StarvationChanged(msgspec.Struct, frozen=True, tag="starvation_changed"):
 
 
 class NodeSuspected(msgspec.Struct, frozen=True, tag="node_suspected"):
-    """A node became suspect, because jobs fail there that complete on other nodes, or it is suspect no more."""
+    """A node became suspect, because jobs fail there although the same operations complete jobs on other nodes, or is no longer suspect."""
 
     at_ms: Counter
     tree: TreeName
@@ -186,7 +186,7 @@ class NodeSuspected(msgspec.Struct, frozen=True, tag="node_suspected"):
     is_suspect: bool
     #: How jobs fail on the node; empty if the node is no longer suspect.
     words: Annotated[str, msgspec.Meta(max_length=LONGEST_FAILURE_WORDS)]
-    #: Some of the operations whose jobs failed there in a row.
+    #: Some of the operations whose jobs failed on the node in a row.
     operations: Annotated[list[ToldOperation], msgspec.Meta(max_length=MOST_BLAMING)] = []
 
 
@@ -226,11 +226,12 @@ class Recorded(msgspec.Struct, frozen=True):
 
 
 class Decisions(msgspec.Struct, frozen=True):
-    """allocator → readers: its decisions since the previous message. The allocator sends no message without decisions."""
+    """allocator → readers: the allocator's decisions since its previous message. Without decisions the allocator sends no message."""
 
     tree: TreeName
     term: Term
-    #: Number of the first decision of this message, counted over the whole term, including decisions that were left out.
+    #: Number of the first decision of this message. Decisions are counted from the beginning of the term, including decisions
+    #: that were left out of messages.
     first: Counter
     decisions: Annotated[list[AllocationStarted | AllocationPreempted], msgspec.Meta(max_length=MOST_DECISIONS)]
     #: Nodes that became suspect or are no longer suspect. `first` does not count these changes.
@@ -263,7 +264,7 @@ def time_of(happening: Happening) -> int:
 
 
 def happenings_of(event: Event) -> list[OperationStep | OperationChanged | JobEnded | SessionStep]:
-    """Return the events that a person sees for one event of the log. Events that are only bookkeeping yield none."""
+    """Return the events that a person sees for one event of the log. The list is empty for an event that is mere bookkeeping."""
     match event:
         case OperationStarted():
             pool, user = event.spec.pool, event.user
@@ -300,7 +301,7 @@ def recorded(published: Published) -> Recorded:
 
 
 def _awaited(event: OperationStarted) -> str:
-    """Return what a new operation waits for; empty: nothing."""
+    """Return a text that says what a new operation waits for; empty if it waits for nothing."""
     named = ", ".join(event.awaits[:_MOST_AWAITED]) + (", …" if len(event.awaits) > _MOST_AWAITED else "")
     jobs = f"jobs of {event.spec.after_each}" if event.awaits_jobs else ""
     words = " and ".join(filter(None, (named, jobs)))

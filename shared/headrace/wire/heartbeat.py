@@ -1,8 +1,8 @@
 """Heartbeats and orders: the conversation of one node's agent with the allocator of its tree.
 
-A heartbeat always carries the complete node report. An answer is valid only for the agent's newest heartbeat. If heartbeat
-n + 1 says `applied < n`, the orders in the answer to heartbeat n were never carried out. Lost, repeated or reordered messages
-therefore change nothing. Orders name allocations, never jobs.
+A heartbeat always carries the complete node report. An answer is valid only for the agent's newest heartbeat. If heartbeat n + 1
+says `applied < n`, the orders in the answer to heartbeat n were never carried out. So lost, repeated or reordered messages do no
+harm: the allocator knows which orders were carried out. Orders name allocations, never jobs.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from headrace.wire.version import Counter, Term
 
 #: Largest number of unacknowledged job ends in one heartbeat; further ends go into the next heartbeat.
 MOST_ENDS_PER_HEARTBEAT = 500
-#: Largest number of session spans in one heartbeat, and of those that an agent keeps.
+#: Largest number of session spans in one heartbeat, and largest number of session spans that an agent keeps.
 MOST_SESSION_SPANS = 256
 #: Largest number of allocations in one heartbeat.
 MOST_REPORTS = 100_000
-#: Largest number of preemption records in one heartbeat, so that it fits a message even if all allocations are
+#: Largest number of preemption records in one heartbeat, so that the heartbeat fits into a message even if all allocations are
 #: preempted at once.
 MOST_RECORDS_PER_HEARTBEAT = 300
-#: Largest number of start records in one heartbeat. Agents send start records only to a new allocator.
+#: Largest number of start records in one heartbeat. Agents send start records only to an allocator process that has just become the leader.
 MOST_STARTS_PER_HEARTBEAT = 50
 #: Largest number of indexes that one allocation may run without a new order.
 LARGEST_ALLOCATION_JOBS = 64
@@ -38,11 +38,11 @@ LARGEST_ALLOCATION_JOBS = 64
 LARGEST_PICTURE_BYTES = 360 * 1024
 #: Largest number of GPU devices of one node.
 MOST_GPUS = 128
-#: Most times that the memory of one job is raised.
+#: Largest number of times that the memory of one job is raised.
 MOST_MEMORY_STEPS = 10
 #: Longest name of a GPU device, in characters.
 LONGEST_GPU_NAME = 64
-#: Pattern of names of devices, which are shown in tables and are listed in environment variables of jobs.
+#: Pattern of the names of GPU devices. The names are shown in tables, and listed in environment variables of jobs.
 GPU_NAME_PATTERN = r"\A[A-Za-z0-9._:/-]+\Z"
 #: Upper bound in bytes of all preemption records and all reasons in one heartbeat.
 LARGEST_REMARKS_BYTES = MOST_RECORDS_PER_HEARTBEAT * LARGEST_RECORD_BYTES
@@ -105,12 +105,12 @@ class JobKey(msgspec.Struct, frozen=True, array_like=True, order=True, gc=False)
 class AllocationState(enum.StrEnum):
     """State of an allocation on its node."""
 
-    #: Ordered, but the resources are not free on the host yet, because another job is still ending.
+    #: The allocator ordered the allocation, but its resources are not free on the host yet, because another job is still ending.
     WAITING = "waiting"
     RUNNING = "running"
-    #: Taken back: the running job was interrupted, and no further job starts.
+    #: The allocation was taken back: the running job was interrupted, and no further job starts.
     CLOSING = "closing"
-    #: Nothing of the allocation runs; the agent reports it until the allocator orders to forget it.
+    #: Nothing of the allocation runs. The agent reports the allocation until the allocator acknowledges this with a `Forget`.
     ENDED = "ended"
 
 
@@ -120,7 +120,7 @@ class RunningJob(msgspec.Struct, frozen=True, array_like=True, gc=False):
     index: Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
     attempt: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
     started_at_ms: UnixMillis = 0
-    #: CLOCK_BOOTTIME of the host when the job began, in milliseconds; 0 before that. Does not change while the job runs.
+    #: CLOCK_BOOTTIME of the host when the job began, in milliseconds; 0 until the job has begun. Does not change while the job runs.
     started_boottime_ms: UnixMillis = 0
     #: Account under which the job runs on the host; empty: the agent's account.
     account: AccountName = ""
@@ -128,7 +128,9 @@ class RunningJob(msgspec.Struct, frozen=True, array_like=True, gc=False):
     progress: Annotated[int, msgspec.Meta(ge=0, le=1000)] | None = None
 
     def ran_ms(self, boottime_ms: int) -> int:
-        """Return how long the job has run, in milliseconds, at a time of its host's CLOCK_BOOTTIME. 0 before it began."""
+        """Return how long the job has run when the CLOCK_BOOTTIME of its host is `boottime_ms`, in milliseconds; 0 until the job
+        has begun.
+        """
         return max(0, boottime_ms - self.started_boottime_ms) if self.started_boottime_ms else 0
 
 
@@ -140,8 +142,8 @@ class AllocationReport(msgspec.Struct, frozen=True, array_like=True, gc=False):
     state: AllocationState
     resources: Resources
     job: RunningJob | None = None
-    #: Indexes that have not started and may still run. In a closing or ended allocation: indexes that the allocation
-    #: returns, because they did not start.
+    #: Job indexes of the allocation that have not started yet. A closing or ended allocation returns these indexes, and their
+    #: jobs may start elsewhere.
     unstarted: Annotated[list[JobSlot], msgspec.Meta(max_length=LARGEST_ALLOCATION_JOBS)] = []
     #: Number of jobs that have ended in the allocation.
     jobs_ended: Counter = 0
@@ -150,8 +152,8 @@ class AllocationReport(msgspec.Struct, frozen=True, array_like=True, gc=False):
     #: Preemption record, from the preemption order until the allocation is forgotten. If very many allocations have a
     #: record, some of the records are left out of the heartbeat.
     preemption: PreemptionRecord | None = None
-    #: Reason for which the node itself gave the allocation back, before it started or while it had jobs left to run. If
-    #: very many allocations have a reason, some of the reasons are left out of the heartbeat.
+    #: Reason for which the node itself gave the allocation back, before the allocation started or while it had jobs left to run.
+    #: If very many allocations have a reason, some of the reasons are left out of the heartbeat.
     given_back_for: ShortText = ""
 
     def __post_init__(self) -> None:
@@ -164,13 +166,13 @@ class JobResult(enum.StrEnum):
     COMPLETED = "completed"
     #: Exit code other than 0, a signal that the runner did not send, or a failed start.
     FAILED = "failed"
-    #: The runner ended the job: its allocation was taken back, the operation aborted, or the host or the service stopped. Does not count
-    #: as a failure.
+    #: The runner ended the job, because its allocation was taken back, its operation was aborted, or the host or the service
+    #: stopped. Does not count as a failure.
     ABORTED = "aborted"
     #: It is not known how the job ended: the node or its runner disappeared together with the job.
     LOST = "lost"
-    #: The runner ended the job because its time limit was reached. Only jobs of operations with a time limit have this
-    #: result, so a former release that does not know time limits never has to decode it.
+    #: The runner ended the job because its time limit was reached. Only jobs of operations with a time limit have this result. A
+    #: former release that does not know time limits does not know this result either, but never has to decode it.
     TIMED_OUT = "timed_out"
 
 
@@ -239,7 +241,8 @@ class SessionSpan(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Sessions of one person with one run of a job. Sessions that follow each other closely are one span, so that a program that runs
     `headrace op exec` all the time does not fill the log.
 
-    The agent reports a span when it begins, and again with all fields when it has ended, each until a `Forget` names it.
+    The agent reports a span twice: when it begins, and with all fields when it has ended. Each of the two reports is repeated
+    until a `Forget` acknowledges it.
     """
 
     job: JobKey
@@ -247,7 +250,7 @@ class SessionSpan(msgspec.Struct, frozen=True, array_like=True, gc=False):
     #: Person who had the sessions.
     user: Annotated[str, msgspec.Meta(max_length=200)]
     began_at_ms: UnixMillis
-    #: Unix time in milliseconds at which its last session ended; 0: it has not ended.
+    #: Unix time in milliseconds at which the last session of the span ended; 0 if the span has not ended.
     ended_at_ms: UnixMillis = 0
     #: Number of sessions; 0 until the span has ended.
     sessions: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] = 0
@@ -298,15 +301,17 @@ class Heartbeat(msgspec.Struct, frozen=True):
     isolation: ShortText = ""
     #: Why the node starts no jobs, if it does not (too many unacknowledged ends, no log folder).
     trouble: ShortText = ""
-    #: Machine on which the agent runs. Detects two machines that were given the same node name.
+    #: Identifies the machine on which the agent runs, to detect two machines that were given the same node name.
     machine: ShortText = ""
     #: CLOCK_BOOTTIME of the host when the heartbeat was sent, in milliseconds.
     boottime_ms: UnixMillis = 0
-    #: Start records of allocations that are older than the allocator. Each of the first heartbeats to a new allocator carries some.
+    #: Start records of allocations that were started before the present leader of the allocator took over. Each of the first
+    #: heartbeats to a new leader carries some of them.
     starts: Annotated[dict[ToldAllocation, StartRecord], msgspec.Meta(max_length=MOST_STARTS_PER_HEARTBEAT)] = {}
-    #: The GPU devices that jobs may get, each with the allocation that holds it; empty: no allocation holds it.
+    #: The GPU devices that jobs may get, each with the id of the allocation that holds the device, or with an empty text if no
+    #: allocation holds it.
     gpus: Annotated[dict[GpuName, ToldAllocation], msgspec.Meta(max_length=MOST_GPUS)] = {}
-    #: Sessions of people with jobs of this node, until they are recorded.
+    #: Spans of sessions of people with jobs of this node, each until a `Forget` says that it is recorded.
     sessions: Annotated[list[SessionSpan], msgspec.Meta(max_length=MOST_SESSION_SPANS)] = []
 
     def __post_init__(self) -> None:
@@ -314,7 +319,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
 
 
 def _check_amounts(field: str, amounts: Resources) -> None:
-    """Raise `ValueError` if an amount is larger than any node may have. Decoding turns that error into `BadMessage`."""
+    """Raise `ValueError` if an amount is larger than a node may report. When a message is decoded, this error becomes `BadMessage`."""
     name = amounts.name_above(MOST_OF_A_NODE)
     if name:
         amount, most = getattr(amounts, name), getattr(MOST_OF_A_NODE, name)
@@ -356,7 +361,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     trace: str = ""
     #: Archive of files that the jobs find on their node.
     files: Archive | None = None
-    #: See `OperationSpec`, also for the fields below that have no comment.
+    #: Indexes of the operation's jobs. `OperationSpec` describes this field, and the fields below that have no comment.
     indexes: IndexText = ""
     lines: Lines = []
     output: FileName = ""
@@ -385,7 +390,7 @@ class Start(msgspec.Struct, frozen=True, gc=False):
     record: StartRecord | None = None
 
     def __post_init__(self) -> None:
-        # The amounts are checked, because an agent could not report an allocation with larger amounts.
+        # Amounts above the bound for reports are refused here, because the agent could not report an allocation with such amounts.
         _check_amounts("resources", self.resources)
 
 
@@ -399,7 +404,7 @@ class Extend(msgspec.Struct, frozen=True, gc=False):
 class TakeBackReason(enum.StrEnum):
     """Reasons for which an allocation is taken back."""
 
-    #: Another operation has been below its fair share for too long.
+    #: Another operation has been below its fair share for too long, and gets the resources.
     PREEMPTED = "preempted"
     #: The operation was aborted, has failed or is unknown.
     OPERATION_ENDED = "operation_ended"
@@ -428,7 +433,7 @@ class TakeBack(msgspec.Struct, frozen=True):
 
 
 class Forget(msgspec.Struct, frozen=True):
-    """Recorded ends, released allocations and recorded session spans, which the agent need not report any more."""
+    """Ends and session spans that are recorded, and allocations that are released. The agent need not report them any more."""
 
     ends: list[JobKey] = []
     allocations: list[AllocationId] = []
@@ -438,8 +443,8 @@ class Forget(msgspec.Struct, frozen=True):
 class Orders(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     """The answer to one heartbeat.
 
-    The agent obeys it only if it is addressed to its `node` and `incarnation`, if `seq` is that of its newest heartbeat, and if
-    `term` is not lower than a term it has obeyed.
+    The agent obeys this answer only if `node` and `incarnation` are those of the agent, if `seq` is the number of the agent's
+    newest heartbeat, and if `term` is not lower than any term that the agent has obeyed.
     """
 
     node: NodeName
@@ -452,13 +457,13 @@ class Orders(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     extend: list[Extend] = []
     take_back: list[TakeBack] = []
     forget: Forget = Forget()
-    #: Lease of the node in milliseconds. It begins when the node sends the heartbeat that this message answers. The
-    #: runner ends all jobs 10 s before the lease is over, or after half of a lease shorter than 20 s, so that the jobs
-    #: can be given to other nodes afterwards.
+    #: Lease of the node in milliseconds. It begins when the node sends the heartbeat that this message answers. If no newer lease
+    #: arrives, the runner ends all jobs 10 s before the lease is over, or after half of a lease shorter than 20 s, so that other
+    #: nodes can get the jobs when the lease is over.
     lease_ms: UnixMillis = 600_000
     #: False if this tree's allocator does not know the node; the node must enrol first.
     enrolled: bool = True
-    #: Why the tree gives the node no jobs, even if it has free resources; empty if it may get jobs.
+    #: Why the allocator gives the node no jobs, even if the node has free resources; empty if the node may get jobs.
     left_out: ShortText = ""
 
 

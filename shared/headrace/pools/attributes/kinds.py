@@ -28,7 +28,7 @@ _FLAGS: Final = {"true": True, "false": False}
 
 
 class Defects(HeadraceError):
-    """Several values cannot be used."""
+    """One or more values cannot be used. Has the error of each value."""
 
     def __init__(self, problems: Sequence[BadInput]) -> None:
         self.problems = list(problems)
