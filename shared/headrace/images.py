@@ -61,7 +61,9 @@ def nodes_for(image: str) -> str:
 
 
 def podman_name(image: str) -> str:
-    """Return the name of an image in a registry as Podman takes it. `docker://` means Docker Hub unless a registry is named."""
+    """Return the name of an image in a registry as Podman takes it. A name that begins with `docker://` is in Docker Hub unless
+    it names another registry.
+    """
     if not image.startswith(_REGISTRY):
         return image
     name = image.removeprefix(_REGISTRY)

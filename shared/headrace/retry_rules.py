@@ -113,7 +113,7 @@ def parse_memory_on_oom(text: str, *, place: str = "memory_on_oom") -> MemoryOnO
 
 
 def sizes_of_retries(spec: OperationSpec) -> list[Resources]:
-    """Return the sizes of a job: at first, and after it ran out of memory once, twice, and so on. Nodes and pools may cap them.
+    """Return the sizes of a job: at first, and after it ran out of memory once, twice, and so on. Nodes and pools may allow less memory.
 
     The list has one size if the operation does not ask for more memory on retries.
     """

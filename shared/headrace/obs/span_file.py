@@ -52,7 +52,7 @@ class SpanFile:
         return os.open(self._path, flags, 0o600)
 
     def _begin_anew(self) -> None:
-        """Rename the full file, unless another process has done so, and open a new one."""
+        """Rename the full file, unless another process has already renamed it, and open a new file."""
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         try:
             if self._path.exists() and os.path.samestat(os.fstat(self._descriptor), self._path.stat()):

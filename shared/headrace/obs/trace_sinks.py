@@ -60,7 +60,7 @@ def is_switched_off(environment: Mapping[str, str]) -> bool:
 
 
 def _check_protocol(environment: Mapping[str, str]) -> None:
-    """Raise `BadInput` if the variables ask for another protocol than the exporter's."""
+    """Raise `BadInput` if the variables ask for a protocol other than that of the exporter."""
     for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
         if (protocol := environment.get(name, "")) not in ("", _PROTOCOL):
             raise BadInput(name, protocol, f"{_PROTOCOL}, and the port for it in the endpoint, often 4318")

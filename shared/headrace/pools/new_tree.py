@@ -1,6 +1,6 @@
 """Options of every tree that `headrace up` or `headrace tree create` makes, unless they are given other values.
 
-The defaults in code are those of the published scheduler.
+They differ from the defaults of these options in the code, which are those of the published scheduler (YTsaurus).
 """
 
 from __future__ import annotations

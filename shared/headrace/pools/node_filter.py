@@ -13,8 +13,8 @@ from typing import Final
 
 from headrace.errors import BadInput
 
-#: A compiled formula. It works on sets of nodes, each an integer with one bit per node. Its arguments are a function
-#: that returns the nodes with a tag, and the set of all nodes. It returns the nodes that match.
+#: A compiled formula. It works on sets of nodes, which are integers with one bit for each node. Its arguments are a function that
+#: returns the nodes with a tag, and the set of all nodes. It returns the nodes that match.
 TagFormula = Callable[[Callable[[str], int], int], int]
 
 _EXPECTED: Final = "a formula over tags such as ssd & (fast | !old)"

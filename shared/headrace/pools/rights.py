@@ -1,4 +1,5 @@
-"""Rights on pools. Rights are given on a pool, or on the tree for all pools, and hold for everything below.
+"""Rights on pools. A right is given on a pool, and holds for everything below this pool, or it is given on the tree, and holds
+for all pools.
 
 Pure. `administer` includes `write` and `manage`. If the lists for `use` of the pool, of the pools above it and of the
 tree are all empty, everybody has `use`. An entry of a list stands for a user, for the members of a group

@@ -1,7 +1,7 @@
 """Conflicts because of which configurations of trees cannot be used.
 
-Between trees: the default tree is missing, a node is in two trees or in none. Within a tree: ephemeral pools exist below a pool
-that becomes fifo. Pure.
+Conflicts between trees: the default tree is missing, or a node is in two trees or in none. Conflict within a tree: ephemeral
+pools exist below a pool that is to become fifo. Pure.
 """
 
 from __future__ import annotations

@@ -254,8 +254,8 @@ class Endpoints:
         ]
 
     def _lines_of(self, kind: CallerKind, name_at: int) -> Senders | None:
-        """Return the rule that assigns each person, node or host a queue of its own, so that no sender waits behind
-        another sender's flood. All services share one queue, since they trust each other.
+        """Return the rule that gives each person, node or host a queue of its own, so that no sender waits behind another
+        sender's flood. Return None for services: they trust each other, and share one queue.
         """
         if kind is CallerKind.SERVICE:
             return None

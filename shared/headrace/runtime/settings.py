@@ -52,12 +52,11 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     #: Longest delay before the process tries to connect again after a connection was lost. Use a longer delay if very many
     #: processes would reconnect at once.
     longest_reconnect_delay_ms: Annotated[int, msgspec.Meta(ge=10, le=60_000)] = 250
-    #: Name of this process, the same after every restart. A leader and its standby have different names. Empty: the host's name.
+    #: Name of this process, which it keeps after a restart. A leader and its standby have different names. Empty: the host's name.
     instance: str = ""
     #: A leader that has not renewed its lease for this time is replaced by a standby.
     lease_ms: Annotated[int, msgspec.Meta(ge=200, le=600_000)] = 3_000
-    #: True if a process with another name stands by. After a crash of this process the standby leads, and not this process
-    #: when it restarts.
+    #: True if a process with another name stands by. If this process crashes and restarts, the standby then leads, and not this process.
     has_standby: bool = False
     #: Port on which `/metrics` and `/health` are served over HTTP; 0: not served.
     metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 0

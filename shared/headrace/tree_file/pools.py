@@ -194,7 +194,7 @@ def _ignored(schema: Schema, values: dict[str, Any], place: str, problems: Probl
 
 
 def _refuse_deep(values: dict[str, Any], place: str, problems: Problems) -> None:
-    """Report and empty a map that is nested too deep to be read."""
+    """If a map is nested too deep to be read, report that and empty the map."""
     try:
         refuse_too_deep(values, place)
     except BadInput as problem:

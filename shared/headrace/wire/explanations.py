@@ -27,7 +27,7 @@ class Cause(msgspec.Struct, frozen=True):
     words: str
     #: Text that says how this reason can be removed.
     cure: str
-    #: Numbers of this reason by name; amounts in units of the wire.
+    #: Numbers that belong to this reason, by name. Amounts are in the units of messages.
     figures: dict[str, Any]
 
 
@@ -119,8 +119,8 @@ class Try(msgspec.Struct, frozen=True):
     exempt: Counter = 0
     #: Milliseconds until the first of the `exempt` allocations can be preempted.
     exempt_ms: Counter = 0
-    #: Counts of other operations' protected allocations on the node now, one count for each rule, the largest count first. Empty if the
-    #: stage started a job.
+    #: Counts of other operations' allocations that are protected on the node now, one count for each rule, the largest count
+    #: first. Empty if the stage started a job.
     kept: list[ProtectedAllocations] = []
 
 
@@ -146,8 +146,8 @@ class Tries(msgspec.Struct, frozen=True):
     held_back: Counter = 0
     #: Stages on the nodes where the fewest resources were missing for a job; if equally few were missing, the newest stage comes first.
     nearest: list[Try] = []
-    #: Under a YARN policy, if the operation may get resources by preemption: counts of other operations' protected allocations, one count
-    #: for each rule, the largest count first.
+    #: Counts of other operations' protected allocations, one count for each rule, the largest count first. Empty unless the tree
+    #: has a YARN policy and the operation may get resources by preemption.
     kept: list[ProtectedAllocations] = []
 
 

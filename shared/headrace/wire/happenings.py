@@ -133,7 +133,7 @@ class SessionStep(msgspec.Struct, frozen=True, tag="session"):
 
 
 class AllocationStarted(msgspec.Struct, frozen=True, gc=False, tag="allocation_started"):
-    """The allocator gave an operation an allocation on a node. A history has one such event for each running job."""
+    """The allocator gave an operation an allocation on a node. The history of an operation has one such event for each running job."""
 
     at_ms: Counter
     tree: TreeName

@@ -283,7 +283,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
     node: NodeName
     tree: TreeName
     incarnation: Incarnation
-    #: Number of the heartbeat within its incarnation, from 1; rises by one each time.
+    #: Number of the heartbeat within the agent's incarnation, from 1; each heartbeat has the next number.
     seq: Counter
     #: `seq` of the heartbeat whose answer the agent obeyed last; 0 if it obeyed none in this incarnation.
     applied: Counter
@@ -299,7 +299,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
     state: NodeState = NodeState.OPEN
     #: How the host limits jobs to their resources: `cgroup2`, `rlimit` or `none`.
     isolation: ShortText = ""
-    #: Why the node starts no jobs, if it does not (too many unacknowledged ends, no log folder).
+    #: Why the node starts no jobs, such as too many unacknowledged ends or a missing log folder; empty if it starts jobs.
     trouble: ShortText = ""
     #: Identifies the machine on which the agent runs, to detect two machines that were given the same node name.
     machine: ShortText = ""

@@ -13,12 +13,12 @@ from headrace.pools.attributes.kinds import Defects, Kind, Word
 from headrace.resources import RESOURCE_NAMES, exact_amount, parse_amount
 from headrace.suggestions import hint
 
-#: Largest number of keys that are read as names of resources; each unknown name is compared with the known names.
+#: Largest number of keys that are read as names of resources. It is bounded because each unknown name is compared with the known names.
 _MOST_RESOURCES: Final = 100
 
 
 class ResourceAmounts(Kind):
-    """Amounts by resource. A resource that is left out is not named, which is different from 0."""
+    """Amounts by resource. Leaving a resource out is different from an amount of 0."""
 
     words = "amounts by resource such as {cpu: 10, memory: 4G}, of " + ", ".join(RESOURCE_NAMES)
 
