@@ -64,7 +64,7 @@ class Renew(msgspec.Struct, frozen=True):
     """agent → admission: extend the validity of the node's credential."""
 
     node: NodeName
-    #: Key that the agent has. The agent could not use a credential for another key.
+    #: Public key of the agent. The request is refused unless the node joined with this key.
     key: PublicKey
 
 

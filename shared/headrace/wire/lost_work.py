@@ -37,7 +37,7 @@ class LostWork(msgspec.Struct, frozen=True, array_like=True):
     hour_ms: Counter
     reason: PreemptionReason
     runs: Counter
-    #: Resources of the job times its run time, summed over these runs.
+    #: Resources of the job times the run time, summed over the runs that lost work for this reason in this hour.
     work: Volume
     #: Unix time in milliseconds at which the first of these runs ended; 0: not known, as in records of former releases.
     first_ms: Counter = 0

@@ -62,8 +62,8 @@ class NodeTerms(msgspec.Struct, frozen=True):
 
 
 class Drain(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An administrator's order that no jobs start on a node: it begins at once or at a later time, and lasts until
-    it is undone or for a given time.
+    """An administrator's order that no jobs start on a node. The drain begins at once or at a later time, and lasts for a given time or
+    until an administrator undoes it.
     """
 
     #: Administrator who gave the order.
@@ -127,7 +127,7 @@ class NodeRecord(msgspec.Struct, frozen=True):
     terms: NodeTerms | None = None
     #: Tags that the agent claims and the token does not allow.
     cut_tags: Tags = []
-    #: True if the agent reports that no job can reach its key or its runner.
+    #: True if the agent reports that no job can reach the agent's key or its runner.
     isolated: bool = False
     isolation_detail: IsolationDetail = ""
     #: Number of times that an administrator undrained the node. Jobs that failed on the node before the last of these times no longer count
@@ -140,7 +140,7 @@ class NodeRecord(msgspec.Struct, frozen=True):
     ends_jobs: bool = False
 
     def at(self, now_ms: int) -> NodeRecord:
-        """Return the record as its drain requires at this Unix time in milliseconds."""
+        """Return the record with the values that `drain`, `drained` and `ends_jobs` have at this Unix time in milliseconds."""
         if self.drain is None:
             return self
         drain = None if self.drain.is_over(now_ms) else self.drain
@@ -185,7 +185,7 @@ class NodeChange(enum.StrEnum):
     #: No more jobs start on the node; running jobs go on to their end, unless the request says otherwise.
     DRAIN = "drain"
     UNDRAIN = "undrain"
-    #: The node's key is no longer valid, whatever the node runs. Its jobs go on until its lease is over.
+    #: The node's key becomes invalid at once, even if jobs run on the node. These jobs go on until the node's lease is over.
     SHUT_OUT = "shut_out"
     #: The node is no longer enrolled. Jobs that it ran count as lost.
     REMOVE = "remove"
@@ -212,7 +212,9 @@ class ChangedNode(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
 
 
 class GiveUpNode(msgspec.Struct, frozen=True):
-    """admission → allocator: the node is to be removed. If it is silent, or drained and empty, its jobs count as lost."""
+    """admission → allocator: give up a node that is to be removed. The allocator refuses unless the node is silent, or drained and empty.
+    Jobs of a silent node then count as lost.
+    """
 
     node: NodeName
     #: Machine that takes over the node's name; empty: the node is removed. If a machine takes over, no job counts as lost, because the
@@ -234,8 +236,8 @@ class LongestLeaseRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     lease_ms: Counter = 0
     #: Nodes that run nothing. A node gets jobs only after it was removed from this list.
     empty_nodes: list[NodeName] = []
-    #: Job indexes that no allocator has assigned to a node, or whose start never happened. An allocator that stops normally writes them as
-    #: its last step. Its successor clears this field before it assigns any job.
+    #: Job indexes that no allocator has assigned to a node, or whose start never happened. An allocator that stops normally writes these
+    #: indexes as its last step. The next allocator clears this field before it assigns any job.
     not_given_out: dict[OperationId, list[IndexRun]] = {}
 
 
@@ -322,14 +324,15 @@ class NodeView(msgspec.Struct, frozen=True):
     operations: Annotated[list[OperationId], msgspec.Meta(max_length=MOST_OPERATIONS)] = []
     #: How jobs fail on the node, and when the next job is tried, in words. Empty: the node is not held back.
     held_back: str = ""
-    #: Jobs that run on the node, at most 1,000, the one that has run longest first. Only in answers about one node.
+    #: Jobs that run on the node, at most 1,000, the longest-running job first. Only in answers about one node.
     jobs: list[NodeJob] = []
 
 
 class NodeList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     """All nodes of the tree, by name.
 
-    While the allocator is recovering, `recovering` has the numbers of heard and of enrolled nodes, such as "3/5"; else it is empty.
+    While the allocator is recovering, `recovering` says how many of the enrolled nodes have sent a heartbeat, such as "3/5"; else it is
+    empty.
     """
 
     nodes: list[NodeView]
@@ -366,7 +369,7 @@ class JobPlace(msgspec.Struct, frozen=True, array_like=True):
 
 
 class OperationProgress(msgspec.Struct, frozen=True, array_like=True):
-    """Progress of those running jobs of an operation that report it."""
+    """Summed progress of an operation's running jobs, without the jobs that report no progress."""
 
     operation: OperationId
     #: Number of running jobs that report their progress.
