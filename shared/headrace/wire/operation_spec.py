@@ -43,7 +43,7 @@ class OnLostNode(enum.StrEnum):
 
 
 class UpstreamEnd(enum.StrEnum):
-    """The end of an operation that another operation waits for."""
+    """Ways in which an operation must end, so that an operation that waits for it may run."""
 
     #: The operation completed.
     OK = "ok"
@@ -137,8 +137,8 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     #: `vanilla`, or another operation type of YTsaurus. The type decides whether the operation may be lightweight, and which tentative
     #: trees accept it.
     type: Annotated[str, msgspec.Meta(max_length=64)] = VANILLA
-    #: Tree in which the jobs run. In an operation of several trees: the first tree with a running slot for it; lists show the operation in
-    #: this tree.
+    #: Tree in which the jobs run. In an operation of several trees: the first of them in which the operation has a running slot, or else
+    #: the first of them; lists show the operation in this tree.
     tree: TreeName = TreeName("default")
     #: True if the jobs are useful only together. If pool and tree support gangs, the operation is owed all that it wants or nothing.
     is_gang: bool = False
@@ -175,9 +175,9 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     non_preemptible_resource_usage_threshold: PartialResources = NOTHING
     #: Older form of the slots in `non_preemptible_resource_usage_threshold`; only 0 is accepted.
     max_unpreemptible_allocation_count: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_JOB_COUNT)] | None = None
-    #: Amounts by which preemptive stages may exceed its limits.
+    #: Amounts by which preemptive stages may exceed the operation's limits.
     resource_limits_overcommit_tolerance: PartialResources = NOTHING
-    #: Formula over tags of the nodes that may run its jobs. Empty: all nodes.
+    #: Formula over tags, which a node must match to run the operation's jobs. Empty: all nodes.
     scheduling_tag_filter: Annotated[str, msgspec.Meta(max_length=1000)] = ""
     #: Milliseconds for which an allocation may wait on its node for free resources. None: the pool's value.
     waiting_for_resources_on_node_timeout_ms: Millis | None = None
@@ -207,10 +207,10 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     #: None: the jobs wait for no other jobs.
     after_each: OperationId | None = None
     #: Milliseconds that one run of a job may take before it is interrupted. None: the default of the pool, which may be no limit. Admission
-    #: records the value in force, so that a later change of the pool does not change it.
+    #: records the limit in force at the start, so a later change of the pool does not change the time limit of this operation.
     time_limit_ms: TimeLimit | None = None
-    #: Milliseconds from the first running slot of the operation until the operation fails; they also pass while the operation waits or is
-    #: suspended. None: the default of the pool, as for `time_limit_ms`.
+    #: Milliseconds from the first running slot of the operation until the operation fails; the time for which the operation then waits or
+    #: is suspended counts too. None: the default of the pool, as for `time_limit_ms`.
     operation_time_limit_ms: TimeLimit | None = None
     #: Failures after which a job is retried, in the form that `headrace.retry_rules` reads; empty: no rule. After any other failure the job
     #: is given up, whatever `tries` is.
@@ -242,7 +242,7 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def sizes(self) -> list[Resources]:
-        """A list with the resources of one job of each task. Without tasks: a list with the resources of each job."""
+        """The resources of one job of each task, in the order of the tasks. Without tasks: one entry, the resources of each job."""
         return [task.resources for task in self.tasks] or [self.resources]
 
     @property

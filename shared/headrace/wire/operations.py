@@ -115,7 +115,7 @@ class StartAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     waiting: list[WaitingFor] = []
     #: Trees that were left out because their pools are at their limits.
     erased_trees: list[TreeName] = []
-    #: Placement rule that chose the pool; empty if the request named it.
+    #: Placement rule that chose the pool; empty if the request named the pool.
     rule: str = ""
     #: Operations that must end before the operation may run.
     awaits: list[OperationId] = []
@@ -143,7 +143,8 @@ class RunUsage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     most_cpu: Counter = 0
     #: Number of the measured runs whose figures cover all processes of the job.
     runs_in_cgroups: Counter = 0
-    #: Number of the measured runs with raised memory (`OperationSpec.memory_on_oom`), and their total run time in milliseconds.
+    #: Number of the measured runs with raised memory (`OperationSpec.memory_on_oom`). The field below is the total run time of these runs,
+    #: in milliseconds.
     raised_runs: Counter = 0
     raised_ms: Counter = 0
     #: Memory times run time of these runs, in byte-seconds.
@@ -218,7 +219,7 @@ class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     waiting: list[WaitingFor] = []
     #: Trees that the request named and in which the operation is not: the pools there were at their limits, or the tree was removed.
     erased_trees: list[TreeName] = []
-    #: Accounts on the nodes under which the ended runs of its jobs ran; an empty name is the account of the node's agent.
+    #: Accounts on the nodes under which ended runs of the operation's jobs ran; an empty name is the account of the node's agent.
     accounts: Annotated[list[AccountName], msgspec.Meta(max_length=MOST_ACCOUNTS)] = []
     #: Number of failed jobs that wait for their retry.
     pausing_jobs: Counter = 0
@@ -236,7 +237,7 @@ class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     #: Number of jobs that wait for the jobs of `spec.after_each` with the same indexes. If all jobs of an operation wait, the operation is
     #: in no queue.
     awaiting_jobs: Counter = 0
-    #: Number of jobs that timed out. Their runs do not count as failed.
+    #: Number of jobs that timed out. Timed-out runs do not count in `failed_jobs`.
     timed_out_jobs: Counter = 0
     #: Unix time in milliseconds at which the time limit of the whole operation is reached; 0: no such limit, or not running.
     ends_by_ms: Counter = 0
@@ -303,7 +304,9 @@ class OperationList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
 
 
 class AbortOperation(msgspec.Struct, frozen=True):
-    """End an operation: no new jobs start, running jobs are interrupted. The answer is its view, even if it was aborted before."""
+    """End an operation: no new jobs start, running jobs are interrupted. The answer is the operation's view, even if the operation was
+    aborted before.
+    """
 
     operation: OperationId
     reason: ShortText = ""
@@ -335,7 +338,7 @@ class ResumeOperation(msgspec.Struct, frozen=True):
 
 
 class UpdateOperation(msgspec.Struct, frozen=True):
-    """Change an operation on the fly. Fields that are not given stay as they are. The answer is the view.
+    """Change an operation on the fly. Fields that are not given stay as they are. The answer is the operation's view.
 
     A weight for the whole operation overrides the weights of single trees. In a tree that has an entry in
     `scheduling_options_per_pool_tree`, this entry replaces the pool for the whole operation.
@@ -360,7 +363,7 @@ class AwaitedOperation(msgspec.Struct, frozen=True):
     state: OperationState
     user: str
     pool: PoolName
-    #: Number of its jobs that are not completed yet.
+    #: Number of the awaited operation's jobs that are not completed yet.
     open_jobs: Counter
 
 
@@ -371,9 +374,9 @@ class ExplainOperation(msgspec.Struct, frozen=True):
 
 
 class OperationExplanation(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """Every pool level from the root down to the operation's pool, in each of its trees.
+    """Every pool level from the root down to the operation's pool, in each tree of the operation.
 
-    Each level has its counts, its limits and the operations that hold its slots.
+    Each level has the counts and limits of a pool, and the operations that hold running slots of the pool.
     """
 
     view: OperationView
@@ -382,7 +385,7 @@ class OperationExplanation(msgspec.Struct, frozen=True, tag_field="refusal", tag
     lightweight: bool = False
     #: Number of levels that did not fit into the answer.
     levels_left_out: Counter = 0
-    #: Messages about what an operator has paused in its trees.
+    #: Messages about what an operator has paused in the operation's trees.
     pauses: list[str] = []
     #: The first operations among those that this operation waits for and that have not ended.
     upstream: list[AwaitedOperation] = []

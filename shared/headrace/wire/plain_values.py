@@ -48,7 +48,7 @@ def _fields(value: msgspec.Struct) -> dict[str, object]:
     """Return the fields of a Struct. Most fields are texts and numbers, which stay as they are and cost no call."""
     found = msgspec.structs.asdict(value)
     for name in _converted(type(value)):
-        # Most of the other fields are empty lists and dicts.
+        # Most fields that may need a conversion are empty lists or dicts, which stay as they are.
         if (field := found[name]) or type(field) not in (list, dict):
             found[name] = _field(field)
     return found

@@ -60,7 +60,7 @@ class IntegralGuarantee(msgspec.Struct, frozen=True):
     burst_ratio: Finite
     #: Saved volume, in shares times seconds.
     accumulated_ratio_volume: Finite
-    #: Share that the savings gave at the last update, the largest of any resource.
+    #: Share granted from the savings at the last update; the largest of any resource.
     granted_ratio: Finite
 
 
@@ -81,8 +81,7 @@ class ShareStep(msgspec.Struct, frozen=True):
     usage: Resources
     demand: Resources
     fair_resources: Resources
-    #: Part of the fair share that the strong guarantee gives. The two fields below are the other parts of the fair
-    #: share.
+    #: Part of the fair share that the strong guarantee gives. The two fields below are the parts that savings and weight give.
     by_strong_guarantee: Resources
     by_integral_guarantee: Resources
     by_weight: Resources

@@ -40,7 +40,7 @@ class _Refusal(msgspec.Struct, frozen=True, tag_field="refusal"):
     def reason(self) -> str:
         """Return the text without "nothing was done, try again".
 
-        It is for a request that was sent several times: an earlier attempt may have had an effect.
+        For a request that was sent several times, "nothing was done" may be wrong: an earlier attempt may have had an effect.
         """
         return self.text().removesuffix(f"; {_TRY_AGAIN}")
 
@@ -60,12 +60,12 @@ class BadRequest(_Refusal, frozen=True, tag="bad_request"):
     @classmethod
     def because(cls, place: str, fault: str, rule: str = "") -> Self:
         """Return the refusal of a request in which no value is wrong."""
-        # Releases before the field `fault` show `value` and `expected`.
+        # Older releases, which do not know the field `fault`, show `value` and `expected` instead.
         return cls(place, "the request", f"a request without this fault: {fault}", rule, fault)
 
     @classmethod
     def of(cls, error: BadInput, rule: str = "") -> Self:
-        """Return the refusal that reports an error."""
+        """Return the refusal that reports the error of an input."""
         if error.fault:
             return cls.because(error.place, error.fault, rule)
         return cls(error.place, shortened(str(error.value)), error.expected, rule)
@@ -144,7 +144,9 @@ class Busy(_Refusal, frozen=True, tag="busy"):
 
 
 class NotRecorded(_Refusal, frozen=True, tag="not_recorded"):
-    """The log did not confirm in time. The request may still take effect, and the same id may be retried."""
+    """The log did not confirm the entry of the request in time. The request may still take effect, and may be
+    sent again with the same id.
+    """
 
     waited_ms: int
     #: Reason, if known.
@@ -232,7 +234,7 @@ class LimitBroken(msgspec.Struct, frozen=True):
     #: Pool that has the limit; empty: the limit is for all trees together.
     pool: str = ""
     tree: str = ""
-    #: User that the limit applies to; empty if it is no limit per user.
+    #: User that the limit applies to; empty if the limit is not per user.
     user: str = ""
     #: Pools that count towards a limit per user.
     holders: list[str] = []

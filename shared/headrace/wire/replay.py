@@ -85,7 +85,7 @@ class ReplayTask(msgspec.Struct, frozen=True):
 
 
 class ReplayedPool(msgspec.Struct, frozen=True):
-    """A pool with all pools below it in one of the replays.
+    """The figures of a pool, including all pools below it, in one of the two replays.
 
     Amounts are in cores or bytes times hours. Each value of a series is a mean over one stretch of time.
     """
@@ -98,13 +98,13 @@ class ReplayedPool(msgspec.Struct, frozen=True):
     preemptions: Counter
     #: Number of operations that arrived in the period.
     operations: Counter
-    #: Number of operations that arrived in the period and had not started any job at its end.
+    #: Number of operations that arrived in the period and had not started any job when the period ended.
     never_started: Counter
     #: Number of operations that arrived in the period and were refused.
     refused: Counter
     #: Median wait in milliseconds: from the start of an operation to its first job, or to the end of the replay if no job started.
     median_wait_ms: Counter
-    #: Longest wait in milliseconds, measured as for the median.
+    #: Longest wait in milliseconds, measured as for `median_wait_ms`.
     longest_wait_ms: Counter
     usage_series: list[Finite] = []
     fair_share_series: list[Finite] = []

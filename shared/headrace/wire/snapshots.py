@@ -1,7 +1,8 @@
 """Snapshots: usage from the allocator, shares from fair_share, and how readers keep up with them.
 
-A snapshot is published as the changes since the version before, in parts below the size limit. Each part names the version it builds
-on. A reader subscribes first, then asks for the whole snapshot in pages. After a gap or three periods of silence it asks again.
+A snapshot is published as the changes since the version before, in parts below the size limit. Each part names the version it builds on. A
+reader subscribes first, then asks for the whole snapshot in pages. After a missing version, or when no part has arrived for some time, the
+reader asks for the whole snapshot again.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class UsageItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     min_needed: Resources = ZERO
     #: The nodes, in an item of nodes; the totals of all such items add up to the total of the snapshot. None in the item of an operation.
     nodes: NodesOfTags | None = None
-    #: Number of times that the allocator, in its present term, has tried to free resources for the operation under a YARN policy.
+    #: Under a YARN policy: number of times that the allocator, in its present term, has tried to free resources for the operation.
     times_seen_to: Counter = 0
 
     @staticmethod
@@ -155,7 +156,7 @@ class ShareItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     #: Position in force, which differs from `fifo_index` if the pool reordered its operations. None outside fifo
     #: pools.
     effective_fifo_index: Counter | None = None
-    #: Integral share that was granted; the fair share may use less of it.
+    #: Share granted to the pool from its savings; the fair share may include only a part of it.
     proposed_integral_share: Share = ZERO_SHARE
     #: Inflow that is configured for the pool, as the largest share of any resource.
     specified_resource_flow_ratio: Finite = 0.0
@@ -178,8 +179,8 @@ class ShareItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     #: Total resources of the nodes that match the element's scheduling tag filters. None: the element has no filters, or the nodes are not
     #: known.
     tag_filter_limits: Resources | None = None
-    #: Under a YARN policy: amount that the element is due for its fair share; the amount of a pool includes all elements below it. None:
-    #: the element is due nothing.
+    #: Under a YARN policy: amount that the element is short of its fair share and that preemption should provide. The amount of a pool
+    #: includes all elements below the pool. None: the element is due nothing.
     due_to_fair_share: Resources | None = None
     due_to_min_share: Resources | None = None
     #: True if jobs must be preempted now to provide what the element is due.
@@ -206,7 +207,7 @@ class MovedShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
     #: Key of the element, as in `ShareItem.key`.
     key: str
     weight_proportional: Share | None = None
-    #: New total; None: equal to `weight_proportional` if that is set, else unchanged.
+    #: New fair share; None: equal to `weight_proportional` if that is set, else unchanged.
     total: Share | None = None
     #: `satisfaction_ratio` and `local_satisfaction_ratio` of the element.
     satisfaction: tuple[Finite, Finite] | None = None

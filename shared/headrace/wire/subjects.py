@@ -17,7 +17,7 @@ STREAM = "HEADRACE_OPERATIONS"
 LOG = f"{_V1}.log.operations"
 
 POOLS_BUCKET = "headrace_pools"
-#: Number of values that the bucket keeps for each tree.
+#: Number of values that the bucket of pools keeps for each tree.
 POOLS_HISTORY = 64
 NODES_BUCKET = "headrace_nodes"
 #: Bucket of the public keys of tokens, and of the public keys of removed nodes.
@@ -38,9 +38,9 @@ ARCHIVES_BUCKET = "headrace_archives"
 #: Bucket of the pieces of the archives that people sent.
 PIECES_BUCKET = "headrace_pieces"
 
-#: Scatter request: every process that has seen a term of the role answers.
+#: Subject of a `WhoRequest` to all processes: every process that has seen a term of the named role answers.
 WHO = f"{_V1}.who"
-#: Scatter request: every service answers with its metrics.
+#: Subject of a request to all processes: every service answers with its metrics.
 FIGURES = f"{_V1}.figures"
 #: Subject on which admission publishes the events of the log to the other services, including commands and environments.
 EVENTS = f"{_V1}.events"

@@ -1,8 +1,8 @@
 """Pool trees as a whole: requests of people about any tree.
 
-The fair_share of the tree that `asked` names answers a request. A tree is a value in the bucket of pools. Each tree is served by a
-fair_share, an integral and an allocator of its own, started with the setting `tree`. A tree that is not served keeps its configuration and
-does nothing.
+A request is answered by the fair_share of the tree that the field `asked` names. A tree is a value in the bucket of pools. Each tree is
+served by a fair_share, an integral and an allocator of its own, started with the setting `tree`. A tree that is not served keeps its
+configuration and does nothing.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class ElementShares(msgspec.Struct, frozen=True):
     guarantee: Resources = ZERO
     usage: Resources = ZERO
     demand: Resources = ZERO
-    #: Milliseconds until it starves if no job starts or ends, 0 if it starves already. None: it will not, or that is not known.
+    #: Milliseconds until it starves if no job starts or ends, 0 if it starves already. None: it will not starve, or the time is not known.
     starves_in_ms: Counter | None = None
 
 
