@@ -50,7 +50,7 @@ def in_32_bits(number: float) -> float:
 
 
 def is_below(usage: Resources, wanted: Resources, total: Resources, policy: QueuePolicy) -> bool:
-    """True if `usage` is below `wanted`: by memory, or with drf by the largest part of the cluster."""
+    """True if `usage` is below `wanted`. Memory is compared; with drf, the dominant share."""
     if policy is not QueuePolicy.DRF:
         return usage.memory < wanted.memory
     return max(_parts(usage, total)) < max(_parts(wanted, total))

@@ -21,7 +21,7 @@ KEPT_HOURS: Final = 7 * 24
 class GetLostWork(msgspec.Struct, frozen=True):
     """person → admission: ask for the work lost in a pool and all pools below it.
 
-    If only a part of an hour lies in the period, the whole hour counts.
+    An hour that lies only partly in the period counts as a whole.
     """
 
     pool: Annotated[PoolName, msgspec.Meta(max_length=200)]

@@ -1,4 +1,4 @@
-"""Operations as people start, read and end them: requests to admission, and the view that it publishes."""
+"""Operations as people start, read and end them: requests to admission, and the views that admission publishes."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class StartAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     operation: OperationId
     state: OperationState
     pool: PoolName
-    #: True if the pool did not exist before: it exists as long as it has operations.
+    #: True if the pool is ephemeral: nobody configured it, and it exists as long as it has operations.
     ephemeral_pool: bool = False
     #: Existing pool names nearest to the pool's name, if the pool is ephemeral.
     near: list[str] = []
@@ -119,14 +119,15 @@ class StartAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     rule: str = ""
     #: Operations that must end before the operation may run.
     awaits: list[OperationId] = []
-    #: Why the operation has failed at once: an operation that it waits for did not end as required. Empty: it has not failed.
+    #: Why the operation failed as soon as it was started: an operation that it waits for did not end as required. Empty: the operation has
+    #: not failed.
     upstream_failure: str = ""
     #: Number of jobs that wait for jobs of `spec.after_each`.
     awaiting_jobs: Counter = 0
 
 
 class RunUsage(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Summed usage of the measured runs of an operation's jobs, for one result of the runs.
+    """Usage of the runs of an operation that ended with one result (such as failed), summed over the measured runs.
 
     Sums stop at `LARGEST_SUM`.
     """
@@ -214,10 +215,11 @@ class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     #: Sequence of the log at which the view was made; a higher sequence is newer.
     sequence: Counter = 0
     placements: list[TreePlacement] = []
-    #: Limits that the operation waits for, in each tree where it has no running slot. A view that is published after a change lacks the
-    #: operation's position in the queue.
+    #: Limits that the operation waits for, in each tree where it has no running slot. The operation's position in the queue is given only
+    #: in answers to requests, not in views that are published after a change.
     waiting: list[WaitingFor] = []
-    #: Trees that the request named and in which the operation is not: the pools there were at their limits, or the tree was removed.
+    #: Trees that the request named, but in which the operation does not run, because the pools in the tree were at their limits or the tree
+    #: was removed.
     erased_trees: list[TreeName] = []
     #: Accounts on the nodes under which ended runs of the operation's jobs ran; an empty name is the account of the node's agent.
     accounts: Annotated[list[AccountName], msgspec.Meta(max_length=MOST_ACCOUNTS)] = []
@@ -288,8 +290,8 @@ class ListOperations(msgspec.Struct, frozen=True):
     #: Only these operations; empty: all operations.
     operations: Annotated[list[OperationId], msgspec.Meta(max_length=MOST_OPERATIONS)] = []
     order: OperationOrder = OperationOrder.STARTED
-    #: Time of the start of the operation `after`, in Unix milliseconds; 0: not given. If that operation was forgotten meanwhile, a list in
-    #: the order of the starts goes on at this time.
+    #: Time of the start of the operation `after`, in Unix milliseconds; 0: not given. If the operation `after` was forgotten meanwhile, a
+    #: list in the order of the starts goes on at this time.
     after_started_at_ms: Counter = 0
 
 
@@ -392,7 +394,7 @@ class OperationExplanation(msgspec.Struct, frozen=True, tag_field="refusal", tag
 
 
 class CountPools(msgspec.Struct, frozen=True):
-    """Ask for the numbers of operations that admission counts for a pool, or for each pool of a page.
+    """Ask how many operations run and wait, as admission counts them: in one pool, or in each pool of a page.
 
     The page begins after the pool `after`.
     """
@@ -446,7 +448,7 @@ class JobRow(msgspec.Struct, frozen=True, array_like=True):
     exit_code: int | None = None
     #: Account under which the job ran on the node; empty: the agent's account.
     account: str = ""
-    #: Unix time of the retry in milliseconds, if the job failed; 0: no retry is delayed.
+    #: Unix time in milliseconds at which the failed job will be retried; 0: the job does not wait for a retry.
     retry_at_ms: Counter = 0
     #: True if the attempt failed because its memory was at its limit.
     out_of_memory: bool = False

@@ -12,7 +12,7 @@ import msgspec
 from headrace.ids import OperationId, PoolName, TreeName
 from headrace.wire.version import Counter
 
-#: Value of `TreePlacement.blocked_by` while an operation waits for other operations to end: it is in no queue.
+#: Value of `TreePlacement.blocked_by` while an operation waits for other operations to end; such an operation is in no queue.
 UPSTREAM: Final = PoolName("")
 
 
@@ -83,7 +83,7 @@ class PoolLevel(msgspec.Struct, frozen=True):
     lightweight_running_operation_count: Counter
     max_operation_count: Counter
     operation_count: Counter
-    #: True if no running slot is free here, so that this level holds the operation back.
+    #: True if no running slot of the pool is free, so that this level holds the operation back.
     full: bool
     #: Number of operations in this pool's queue.
     waiting: Counter = 0

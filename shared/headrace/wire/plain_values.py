@@ -30,7 +30,7 @@ def plain(value: object) -> object:
 def _converter(kind: type) -> Callable[[Any], object] | None:
     """Return the function that converts values of a type; None for values that stay as they are.
 
-    It is chosen once for each type: a list of 10,000 operations has a million values.
+    The function is cached for each type, because a list of 10,000 operations has a million values.
     """
     by_type: dict[type | tuple[type, ...], Callable[[Any], object]] = {
         Resources: lambda value: _amounts(dict(zip(RESOURCE_NAMES, value.as_tuple(), strict=True))),

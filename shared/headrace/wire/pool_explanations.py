@@ -18,7 +18,7 @@ ResourceName = Annotated[str, msgspec.Meta(max_length=20)]
 
 
 class ExplainPool(msgspec.Struct, frozen=True):
-    """person → fair_share: ask why a pool gets what it gets, and optionally the same of another pool for comparison."""
+    """person → fair_share: ask why a pool gets what it gets. A second pool can be explained too, for comparison."""
 
     name: Annotated[str, msgspec.Meta(max_length=200)]
     tree: TreeName = TreeName("default")
@@ -27,7 +27,7 @@ class ExplainPool(msgspec.Struct, frozen=True):
 
 
 class Division(enum.StrEnum):
-    """Ways in which a pool determines the share of a child if it has less than its children want."""
+    """Ways in which a pool determines the share of a child if the pool has less than its children want."""
 
     #: The pool gives out all that the child wants and can have, or the explained pool is the root.
     NONE = ""

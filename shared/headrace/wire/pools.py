@@ -57,7 +57,7 @@ class StarvationOutlook(msgspec.Struct, frozen=True):
     starvation_reason: StarvationReason
     starving_since_ms: Counter | None = None
     below_fair_share_since_ms: Counter | None = None
-    #: Time since when the element is below its strong guarantee. Set only for pools with a `min_share_preemption_timeout`.
+    #: Time since which the element has been below its strong guarantee. Set only for pools with a `min_share_preemption_timeout`.
     below_strong_guarantee_since_ms: Counter | None = None
     starves_for_fair_share_at_ms: Counter | None = None
     starves_for_strong_guarantee_at_ms: Counter | None = None
@@ -173,5 +173,6 @@ class PoolList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     #: Outlook of the element `outlook_of`, followed by the outlooks of the pools above it, the nearest pool first. Elements that have what
     #: they are owed are left out.
     outlooks: list[StarvationOutlook] = []
-    #: Position after the last pool of this page, in the list of all pools of the tree. `first` of the next page.
+    #: Position after the last pool of this page, in the list of all pools of the tree: the value of `first` in the request for the next
+    #: page.
     next_first: Counter = 0

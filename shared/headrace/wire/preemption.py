@@ -108,7 +108,7 @@ class PreemptionRecord(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def words(self) -> str:
-        """Text that says for which operation and why, such as "for 69201a4f-0c1d2e3f4a5b, which starves"."""
+        """Text that says for which operation the allocation was preempted and why, such as "for 69201a4f-0c1d2e3f4a5b, which starves"."""
         if self.beneficiary and not self.properly:
             return f"for {self.beneficiary}, which is in a pool that starves"
         if not self.beneficiary and self.reason in _OF_STAGES:

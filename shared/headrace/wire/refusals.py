@@ -75,7 +75,7 @@ class BadRequest(_Refusal, frozen=True, tag="bad_request"):
         return msgspec.structs.replace(self, place=place)
 
     def renamed(self, name_of: Callable[[str], str]) -> Self:
-        """Return the same refusal with other names of the inputs: of its place, and of each input between backticks in its text."""
+        """Return the same refusal with other names of inputs: in `place`, and wherever the text names an input between backticks."""
         expected, fault = (with_names(text, name_of) for text in (self.expected, self.fault))
         return msgspec.structs.replace(self, place=name_of(self.place), expected=expected, fault=fault)
 
@@ -204,7 +204,7 @@ class AnswerTooLarge(_Refusal, frozen=True, tag="answer_too_large"):
 
 
 class ServiceFault(_Refusal, frozen=True, tag="service_fault"):
-    """The service failed at this request because of a defect of its own. The service continues."""
+    """The service failed at this request because of a defect in the service. It continues to serve other requests."""
 
     #: Class name of the error.
     error: str

@@ -56,7 +56,7 @@ class UsageItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     pending: Resources = ZERO
     #: Resources of the operation's smallest job.
     min_needed: Resources = ZERO
-    #: The nodes, in an item of nodes; the totals of all such items add up to the total of the snapshot. None in the item of an operation.
+    #: The nodes, if this is an item of nodes; else None. The totals of all items of nodes add up to the total of the snapshot.
     nodes: NodesOfTags | None = None
     #: Under a YARN policy: number of times that the allocator, in its present term, has tried to free resources for the operation.
     times_seen_to: Counter = 0
@@ -75,8 +75,8 @@ class ElementKind(enum.StrEnum):
     OPERATION = "operation"
 
 
-# A constant, because the key of an element is read very often, and looking up a member of an enumeration takes longer
-# than the rest of `key`.
+# A constant, because `ShareItem.key` is read very often, and looking up a member of the enumeration would take longer than the rest of
+# `key`.
 _OPERATION: Final = ElementKind.OPERATION
 
 
@@ -289,7 +289,7 @@ class ShareFrame(msgspec.Struct, frozen=True):
 
 
 class Part(msgspec.Struct, Generic[Item, Frame], frozen=True):
-    """One part of a snapshot. A reader applies it when all parts of the version have arrived."""
+    """One part of a snapshot. A reader applies the parts of a version when all of them have arrived."""
 
     tree: TreeName
     version: Version

@@ -1,6 +1,6 @@
 """Starts of allocations: the stages of a heartbeat that can start an allocation, and the record of each start.
 
-The allocator writes the record into its order. The agent and its runner return it with the end of each job of the allocation. So
+The allocator writes the record into its order. The agent and its runner return the record with the end of each job of the allocation. So
 the log gets the record even if the allocator, the agent or the runner was restarted in between.
 """
 

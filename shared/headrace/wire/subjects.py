@@ -48,8 +48,8 @@ EVENTS = f"{_V1}.events"
 HAPPENINGS = f"{_V1}.happenings"
 #: Request of a reader for all live operations, which admission answers.
 OPERATIONS_WHOLE = f"{_V1}.operations.whole"
-#: Subject on which the allocator of a tree names operations of several trees of which it could start jobs at once, for the allocators of
-#: the other trees.
+#: Subject on which the allocator of a tree tells the allocators of other trees which operations of several trees have jobs that it could
+#: start at once.
 WANTED = f"{_V1}.wanted"
 #: Request of fair_share to admission for the groups of a person.
 GROUPS_OF = f"{_V1}.groups_of"
@@ -69,7 +69,7 @@ def copies_of(bucket: str) -> str:
 
 
 def heartbeat(tree: TreeName | str, node: NodeName | str) -> str:
-    """Return the subject on which a node sends heartbeats to the allocator of its tree; they are requests."""
+    """Return the subject of heartbeats, which are requests of a node to the allocator of its tree."""
     return f"{_V1}.{tree}.hb.{node}"
 
 
@@ -190,7 +190,8 @@ _ASKED = ".asked."
 
 
 def asks_from(inbox_: str) -> str:
-    """Return the reply subject of a person's request, without its last token. The server itself reports there that no service listens.
+    """Return the reply subject of a person's request, without its last token. If no service listens, the server itself reports this on the
+    reply subject.
 
     The server never sends this report to a queue group, so the answers come on another subject: see `answers_at`.
     """

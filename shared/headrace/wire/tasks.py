@@ -62,7 +62,7 @@ def ranges_of(tasks: Sequence[Task]) -> list[range]:
 
 
 def task_of(tasks: Sequence[Task], index: int) -> TaskOfJob | None:
-    """Return the task of a job by its index in the operation; None if the operation has no tasks, or no such job."""
+    """Return the task of a job by its index in the operation; None if the operation has no tasks or no job with this index."""
     for number, task in enumerate(tasks):
         if index < task.job_count:
             return TaskOfJob(number, task, index)
