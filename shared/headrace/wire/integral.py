@@ -33,8 +33,8 @@ class PoolFlow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     flow_ratio: Ratio
     #: Burst (the most that may be drawn at once), as a share of the total; 0 without a guarantee.
     burst_ratio: Ratio
-    #: Largest component of the integral share that the previous update granted to the pool; the pool is charged for it over the whole time
-    #: `dt_us`.
+    #: Largest component of the integral share that the previous update granted to the pool; the pool's volume is charged with this share
+    #: over the whole time `dt_us`.
     grant_ratio: Ratio
     #: `burst`, `relaxed` or `none`.
     guarantee_type: str

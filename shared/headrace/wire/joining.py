@@ -69,6 +69,6 @@ class Renew(msgspec.Struct, frozen=True):
 
 
 class Renewed(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """The credential for the node's key, with the rights that nodes have now."""
+    """The new credential for the node's key, with the rights that nodes have at the time of the renewal."""
 
     jwt: CredentialText

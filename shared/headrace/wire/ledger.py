@@ -137,7 +137,7 @@ class DrawBlock(msgspec.Struct, frozen=True):
     tree: TreeName
     term: Term
     operation: OperationId
-    #: Wanted end of the leased range; it is capped at the operation's job count.
+    #: Wanted end of the range of leased indexes. Admission leases at most up to the operation's job count.
     below: Annotated[int, msgspec.Meta(ge=1, le=2**31)] = 1
     #: Number of indexes wanted, for an operation of several trees; `below` is then ignored.
     more: Counter = 0

@@ -408,7 +408,7 @@ class OperationPlaces(msgspec.Struct, frozen=True, tag_field="refusal", tag="non
     in_doubt_jobs: Counter
     #: Every reason that applies, the most important first, each with its numbers.
     reasons: list[str]
-    #: Progress of all running jobs that report it. None if none does.
+    #: Progress of all running jobs that report progress. None if no job does.
     progress: OperationProgress | None = None
     #: The jobs of each task, in the order of `OperationSpec.tasks`; empty for an operation without tasks.
     tasks: list[TaskPlaces] = []

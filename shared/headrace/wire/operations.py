@@ -102,7 +102,7 @@ class StartAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     operation: OperationId
     state: OperationState
     pool: PoolName
-    #: True if the pool is ephemeral: nobody configured it, and it exists as long as it has operations.
+    #: True if the pool is ephemeral: it is not configured, and exists as long as it has operations.
     ephemeral_pool: bool = False
     #: Existing pool names nearest to the pool's name, if the pool is ephemeral.
     near: list[str] = []
@@ -383,7 +383,7 @@ class OperationExplanation(msgspec.Struct, frozen=True, tag_field="refusal", tag
 
     view: OperationView
     levels: list[PoolLevel]
-    #: True if the running limits of its pools do not apply to the operation.
+    #: True if the operation is lightweight: the running limits of its pools do not apply to it.
     lightweight: bool = False
     #: Number of levels that did not fit into the answer.
     levels_left_out: Counter = 0

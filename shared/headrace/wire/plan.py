@@ -81,7 +81,8 @@ class PlanElement(msgspec.Struct, frozen=True):
     line: Counter
     share: ShareItem
     bound: Bound
-    #: Strong guarantee in force, after inference and fitting.
+    #: Strong guarantee in force: missing amounts are inferred, and amounts that do not fit into the parent's guarantee or limit are
+    #: reduced.
     guarantee: Resources = ZERO
     #: Fair share as amounts.
     fair_resources: Resources = ZERO

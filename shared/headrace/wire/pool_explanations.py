@@ -99,7 +99,7 @@ class ShareStep(msgspec.Struct, frozen=True):
     weights: Finite = 0.0
     #: Number of the parent's children that share by weight, including this pool.
     sharing: Counter = 0
-    #: Siblings that are owed most of the resource.
+    #: The siblings that are owed the largest amounts of the resource.
     siblings: Annotated[list[Sibling], msgspec.Meta(max_length=3)] = []
 
 

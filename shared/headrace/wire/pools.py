@@ -109,7 +109,7 @@ class PoolView(msgspec.Struct, frozen=True):
     accumulated_resource_ratio_volume: Finite | None = None
     #: Largest volume that the pool can save: resource times seconds; None for a pool without integral guarantees.
     integral_pool_capacity: dict[str, Finite] | None = None
-    #: Seconds that the savings last at full burst; None if they last for ever.
+    #: Seconds that the savings last at full burst; None if the savings last for ever.
     estimated_burst_usage_duration_seconds: Finite | None = None
     #: Largest volume that the pool can save as one number: share times seconds.
     integral_pool_capacity_ratio: Finite | None = None
@@ -133,7 +133,8 @@ class PoolView(msgspec.Struct, frozen=True):
     resource_limits: Resources = ZERO
     #: Demand, cut to `resource_limits`.
     limited_resource_demand: Resources = ZERO
-    #: Strong guarantee in force, after inference and fitting, as amounts.
+    #: Strong guarantee in force, as amounts: missing amounts are inferred, and amounts that do not fit into the parent's guarantee or limit
+    #: are reduced.
     effective_strong_guarantee_resources: Resources = ZERO
     #: Estimated guarantee, as amounts.
     estimated_guarantee_resources: Resources = ZERO

@@ -55,7 +55,7 @@ class PreemptionReason(enum.StrEnum):
     AGGRESSIVE_PREEMPTION = "aggressive_preemption"
     #: The operation is above its fair share, and its allocations are asked to end.
     GRACEFUL_PREEMPTION = "graceful_preemption"
-    #: The operation or a pool above it uses more than its limit.
+    #: The operation, or a pool above the operation, uses more than its own limit.
     RESOURCE_LIMITS_VIOLATED = "resource_limits_violated"
     #: The node uses more than it has.
     RESOURCE_OVERCOMMIT = "resource_overcommit"

@@ -236,7 +236,7 @@ class LimitBroken(msgspec.Struct, frozen=True):
     tree: str = ""
     #: User that the limit applies to; empty if the limit is not per user.
     user: str = ""
-    #: Pools that count towards a limit per user.
+    #: The first pools, by name, that count towards the limit, if the limit is per user.
     holders: list[str] = []
     #: Bytes that the operation would take, if the limit is in bytes; `limit` and `count` are then in bytes too. 0 for any other limit.
     more_bytes: int = 0

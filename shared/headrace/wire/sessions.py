@@ -63,7 +63,7 @@ class SessionTurn(msgspec.Struct, frozen=True):
     input: Annotated[bytes, msgspec.Meta(max_length=MOST_SESSION_BYTES)] = b""
     #: True if the input ends with these bytes.
     input_ended: bool = False
-    #: Number of bytes of output that the person has received.
+    #: Number of bytes of stdout that the person has received. The field below is the same number for stderr.
     stdout_offset: Counter = 0
     stderr_offset: Counter = 0
     #: Milliseconds to wait if there is no output yet; None: no output is wanted.

@@ -104,7 +104,7 @@ class SnapshotPublisher(Generic[Item, Frame]):
         return pages[place]
 
     def _whole_to_read(self) -> Version:
-        """Return the version of the whole snapshot for a reader that begins.
+        """Return the version of the whole snapshot that a new reader gets.
 
         It is the newest version, or an older version while `_MOST_WHOLES` older whole snapshots must be kept.
         """

@@ -133,7 +133,8 @@ class ShareItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     usage_share: Share = ZERO_SHARE
     demand_share: Share = ZERO_SHARE
     limits_share: Share = (1.0, 1.0, 1.0, 1.0, 1.0)
-    #: Strong guarantee in force, after inference and fitting.
+    #: Strong guarantee in force: missing amounts are inferred, and amounts that do not fit into the parent's guarantee or limit are
+    #: reduced.
     strong_guarantee_share: Share = ZERO_SHARE
     promised_fair_share: Share = ZERO_SHARE
     estimated_guarantee_share: Share = ZERO_SHARE
@@ -303,10 +304,10 @@ class Part(msgspec.Struct, Generic[Item, Frame], frozen=True):
     items: list[Item] = []
     #: Keys of removed items: operation ids, or in a share snapshot `ShareItem.key`.
     removed: list[str] = []
-    #: In share snapshots: elements in which only figures of `MovedShare` changed.
+    #: In share snapshots: new figures of the elements of which nothing else changed.
     moved: list[MovedShare] = []
-    #: Version that this part is relative to, if the change has `moved`. The field `base` of such a part is the part's own version, which no
-    #: reader has yet: a reader of a former release, which does not know `moved`, therefore asks for the whole snapshot.
+    #: Version that this part is relative to, if the part has `moved`. The field `base` of such a part is the part's own version, which no
+    #: reader has yet. So a reader of a former release, which does not know `moved`, cannot apply the part and asks for the whole snapshot.
     moved_from: Version | None = None
 
     @property

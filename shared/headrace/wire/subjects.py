@@ -48,8 +48,8 @@ EVENTS = f"{_V1}.events"
 HAPPENINGS = f"{_V1}.happenings"
 #: Request of a reader for all live operations, which admission answers.
 OPERATIONS_WHOLE = f"{_V1}.operations.whole"
-#: Subject on which the allocator of a tree tells the allocators of other trees which operations of several trees have jobs that it could
-#: start at once.
+#: Subject on which the allocator of a tree reports to the allocators of other trees which operations of several trees have jobs that it
+#: could start at once.
 WANTED = f"{_V1}.wanted"
 #: Request of fair_share to admission for the groups of a person.
 GROUPS_OF = f"{_V1}.groups_of"

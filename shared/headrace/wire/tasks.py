@@ -13,7 +13,8 @@ import msgspec
 
 from headrace.resources import Resources
 
-#: Largest number of tasks of one operation. There is a bound because a heartbeat looks at each task of an operation whose jobs wait.
+#: Largest number of tasks of one operation. The number is bounded because each heartbeat looks at every task of the operations that have
+#: waiting jobs.
 MOST_TASKS: Final = 32
 #: Longest name of a task, in characters.
 LONGEST_TASK_NAME: Final = 64

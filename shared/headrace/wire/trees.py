@@ -52,7 +52,7 @@ class CreateTree(msgspec.Struct, frozen=True):
 
 
 class RemoveTree(msgspec.Struct, frozen=True):
-    """Remove a tree. The fair_share that answers must be that of another tree."""
+    """Remove a tree. The field `asked` must name another tree, whose fair_share removes this tree."""
 
     name: TreeName
     #: True: remove all its pools as well. False: refused if the tree has pools.
