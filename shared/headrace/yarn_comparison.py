@@ -1,8 +1,8 @@
 """Comparisons of YARN's FairScheduler: of two amounts, and of siblings that wait for resources. Pure.
 
-Queues with the policies fair and fifo compare memory only. Queues with drf compare dominant shares: the
-dominant share of an amount is the largest part of the cluster that it has of any resource. Source: sections 1 and 3.6 of the specification
-of YARN's FairScheduler.
+Queues with the policies fair and fifo compare memory only. Queues with drf compare dominant shares: the dominant share of an amount is the
+largest fraction that the amount has of the cluster's total of any resource. Source: sections 1 and 3.6 of the specification of YARN's
+FairScheduler.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from headrace.resources import RESOURCE_NAMES, Resources, Share
 
 _MEMORY: Final = RESOURCE_NAMES.index("memory")
-#: Order of resources that breaks ties: if an element has the same part of two resources, the resource that comes first
+#: Positions of the resources in the order that breaks ties: if an element has the same part of two resources, the resource that comes first
 #: here is dominant.
 _ORDER: Final = (_MEMORY, *(place for place in range(len(RESOURCE_NAMES)) if place != _MEMORY))
 
@@ -50,7 +50,7 @@ def in_32_bits(number: float) -> float:
 
 
 def is_below(usage: Resources, wanted: Resources, total: Resources, policy: QueuePolicy) -> bool:
-    """True if `usage` is below `wanted`: by memory, or with drf by the largest part of the cluster."""
+    """True if `usage` is below `wanted`. Memory is compared; with drf, the dominant share."""
     if policy is not QueuePolicy.DRF:
         return usage.memory < wanted.memory
     return max(_parts(usage, total)) < max(_parts(wanted, total))
@@ -77,8 +77,8 @@ def serving_key(
 ) -> Callable[[ComparedChild], Any]:
     """Return the key by which siblings are sorted. The sibling that is served first comes first.
 
-    Set `demand_counts` to False for the older engine, which does not consider demand. With `needy_quirk` drf compares the
-    second sibling's minimum share with the usage of the first, as YARN does.
+    Set `demand_counts` to False for the older engine, which does not consider demand. With `needy_quirk`, drf decides whether the second of
+    two siblings is needy by the usage of the first sibling, as YARN does.
     """
     if policy is QueuePolicy.FIFO:
         return lambda one: (-one.priority, one.began, one.name)
@@ -132,8 +132,8 @@ def _is_needy(usage: Resources, one: ComparedChild, dominant: int) -> bool:
 def _ratios(one: ComparedChild, total: Resources, dominance: list[int], *, needy: bool) -> list[float]:
     """Return a ratio for each resource of `dominance`.
 
-    For a needy sibling, which is below its minimum share, it is usage over minimum share. For any other sibling, it is the part of the
-    cluster that the sibling uses over its weight.
+    For a needy sibling, which is below its minimum share, the ratio is its usage divided by its minimum share. For any other sibling, the
+    ratio is the part of the cluster that the sibling uses, divided by the sibling's weight.
     """
     if needy:
         usage, least = one.usage.as_tuple(), one.least.as_tuple()

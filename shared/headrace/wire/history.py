@@ -43,13 +43,13 @@ class PoolSample(msgspec.Struct, frozen=True, array_like=True, gc=False):
     #: Strong guarantee in force.
     strong_guarantee: Resources = ZERO
     integral: IntegralSample | None = None
-    #: Resources of the smallest job among the operations that want more than they have, compared by dominant resource; None if no operation
-    #: wants more.
+    #: Resources of the smallest job of the operations below the pool that want more than they have; None if no operation wants more. Jobs
+    #: are compared by the largest share of the cluster that they need of any resource.
     smallest_waiting: Resources | None = None
 
 
 class HistorySample(msgspec.Struct, frozen=True):
-    """A record of fair_share: the figures of one update, or one page of them."""
+    """The figures of one update, as fair_share records them, or one page of these figures."""
 
     tree: TreeName
     #: Unix time of the update.
@@ -66,8 +66,8 @@ class HistorySample(msgspec.Struct, frozen=True):
     page: Counter = 0
     #: Number of pages of the sample.
     pages: Annotated[int, msgspec.Meta(ge=1)] = 1
-    #: Term of the fair_share that recorded the sample. The first sample of each term has no pools. Once the first sample is recorded, a
-    #: fair_share of a former term can record no more samples.
+    #: Term of the fair_share process that recorded the sample. The first sample of each term has no pools. Once this first sample is
+    #: recorded, no process of a former term can record a sample.
     term: Term = 0
 
 
@@ -137,7 +137,7 @@ class IntegralPoint(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Delivery(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The use of a pool's fair share over a stretch of time."""
 
-    #: Mean of min(usage, fair share): usage above the fair share does not compensate for other times.
+    #: Mean of min(usage, fair share): usage above the fair share at one time does not make up for usage below it at another time.
     delivered: Finite
     #: Fraction of the samples in which the pool used less than its guarantee and wanted more.
     below_guarantee: Finite
@@ -164,7 +164,7 @@ class HistoryPoint(msgspec.Struct, frozen=True, array_like=True, gc=False):
     at_ms: Counter
     #: Number of samples in the stretch.
     samples: Annotated[int, msgspec.Meta(ge=1)]
-    #: True if nothing is known of the time just before the first sample.
+    #: True if samples are missing for the time just before the first sample of the stretch.
     after_gap: bool
     usage: Spread
     demand: Spread
@@ -209,12 +209,13 @@ class PoolHistory(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     points: list[HistoryPoint]
     #: Value of `first` in the request for the next page; None on the last page.
     next: Counter | None = None
-    #: Unix time in milliseconds up to which samples are known; a gap follows.
+    #: Unix time in milliseconds until which the newest sample that was read holds. If the next sample is later, there is a gap between the
+    #: two.
     known_until_ms: Counter = 0
     #: Unix time of the oldest sample kept for the tree, in milliseconds; None if there is none.
     oldest_ms: Counter | None = None
-    #: True if the pool exists now or a sample on this page names it. If it is false on all pages, no such pool is known and the zeros mean
-    #: nothing.
+    #: True if the pool exists now or a sample on this page names the pool. If `known` is false on all pages, no pool of this name is known,
+    #: and the zeros in the answer mean nothing.
     known: bool = True
     #: Known pool names nearest to an unknown name, best first.
     near: list[str] = []

@@ -33,8 +33,8 @@ class PoolFlow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     flow_ratio: Ratio
     #: Burst (the most that may be drawn at once), as a share of the total; 0 without a guarantee.
     burst_ratio: Ratio
-    #: Largest component of the integral share that the previous update granted to the pool; the pool is charged for it over the whole time
-    #: `dt_us`.
+    #: Largest component of the integral share that the previous update granted to the pool; the pool's volume is charged with this share
+    #: over the whole time `dt_us`.
     grant_ratio: Ratio
     #: `burst`, `relaxed` or `none`.
     guarantee_type: str
@@ -48,7 +48,7 @@ class PoolFlow(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Advance(msgspec.Struct, frozen=True):
-    """Advance all volumes of the tree by `dt_us`. Pools that are not named lose their volume.
+    """Advance all volumes of the tree by `dt_us`. Pools that the advance does not name lose their volume.
 
     A chain of advances begins with `previous` at `NEVER` and `dt_us` 0. Every term of the sender begins a new chain.
     """
@@ -71,7 +71,7 @@ class Advance(msgspec.Struct, frozen=True):
 
 
 class Downtime(msgspec.Struct, frozen=True, array_like=True):
-    """Wall-clock time that was credited to no volume, because services were down or did not know the cluster."""
+    """Wall-clock time for which pools with volumes were credited nothing, because services were down or did not know the cluster."""
 
     #: Number of periods that were not credited.
     gaps: Counter = 0
@@ -103,7 +103,9 @@ class PoolVolume(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Advanced(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """The saved volumes of `version`, as many as fit in the answer. If `more` is true, the reader asks for the rest with `GetVolumes`."""
+    """The saved volumes after the advance to `version`, as many as fit in the answer. If `more` is true, the reader asks for the rest with
+    `GetVolumes`.
+    """
 
     tree: TreeName
     version: Version

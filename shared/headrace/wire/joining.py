@@ -64,11 +64,11 @@ class Renew(msgspec.Struct, frozen=True):
     """agent → admission: extend the validity of the node's credential."""
 
     node: NodeName
-    #: Key that the agent has. The agent could not use a credential for another key.
+    #: Public key of the agent. The request is refused unless the node joined with this key.
     key: PublicKey
 
 
 class Renewed(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """The credential for the node's key, with the rights that nodes have now."""
+    """The new credential for the node's key, with the rights that nodes have at the time of the renewal."""
 
     jwt: CredentialText

@@ -21,7 +21,7 @@ from headrace.wire.version import Counter, Term
 class Attach(msgspec.Struct, frozen=True):
     """An allocator has started: from now on admission leases job indexes of the tree only to an allocator of this term.
 
-    The answer follows when this is durable.
+    Admission answers when the new term is recorded durably.
     """
 
     tree: TreeName
@@ -29,7 +29,7 @@ class Attach(msgspec.Struct, frozen=True):
 
 
 class Attached(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """The allocator's term is in force. `sequence` is the log's sequence at that time."""
+    """The allocator's term is in force. `sequence` is the log's sequence when the term came into force."""
 
     term: Term
     sequence: Counter
@@ -39,8 +39,8 @@ class Attached(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
 class WholeOperationsRequest(msgspec.Struct, frozen=True):
     """Ask for a page of a tree: first its ephemeral pools by name, then its live operations by id.
 
-    Each page begins after the last pool and the last operation of the pages before. If the last operation of the page before has more
-    attempts, the page begins with these attempts.
+    `after_pool` and `after` name the last pool and the last operation of the pages before; the page begins after them. If the operation
+    `after` has attempts from `next_index` on, the page has only these attempts.
     """
 
     tree: TreeName
@@ -53,7 +53,7 @@ class WholeOperationsRequest(msgspec.Struct, frozen=True):
 class LiveOperation(msgspec.Struct, frozen=True):
     """An operation that is not over, as the allocator and fair_share of one of its trees need it.
 
-    `spec` and `state` describe the operation in that tree. It may wait there, or be ended there, while it runs in other trees.
+    `spec` and `state` describe the operation in that tree. The operation may wait or be ended in that tree while it runs in other trees.
     """
 
     operation: OperationId
@@ -70,14 +70,14 @@ class LiveOperation(msgspec.Struct, frozen=True):
     #: One bit per index below `block`, lowest index first in each byte. The bit is set if the job is finished, was given up, waits for its
     #: retry, or does not belong to this tree.
     done: bytes = b""
-    #: Newest attempts of the jobs that are beyond their first attempt, by index. If the operation is the last of its page, the next page
-    #: may have more of its attempts.
+    #: Newest attempts of the jobs that are beyond their first attempt, in the order of their indexes. If the operation is the last of its
+    #: page, the next page may list more attempts of this operation.
     attempts: list[Retry] = []
     #: True while the operation is suspended and its running jobs must end.
     ends_running_jobs: bool = False
     #: Number of job indexes that may run and are leased to no tree; null unless the operation is in several trees or has `spec.after_each`.
     free: Counter | None = None
-    #: Number of times that indexes of the operation have passed from one tree to another.
+    #: Number of times that trees have leased or released indexes of the operation; 0 if `free` is null.
     changes: Counter = 0
     #: Number of failed jobs that wait for their retry. Their bits in `done` are set.
     pausing: Counter = 0
@@ -137,16 +137,16 @@ class DrawBlock(msgspec.Struct, frozen=True):
     tree: TreeName
     term: Term
     operation: OperationId
-    #: Wanted end of the leased range; it is capped at the operation's job count.
+    #: Wanted end of the range of leased indexes. Admission leases at most up to the operation's job count.
     below: Annotated[int, msgspec.Meta(ge=1, le=2**31)] = 1
-    #: Number of indexes wanted; it replaces `below` for an operation of several trees.
+    #: Number of indexes wanted, for an operation of several trees; `below` is then ignored.
     more: Counter = 0
 
 
 class DrawAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """The lease is durable: all indexes below `below` may be leased.
+    """The lease is durable. For an operation of one tree, all indexes below `below` are leased.
 
-    For an operation of several trees, the event in the log names the leased indexes. `drawn` is the number of these indexes; it is at most
+    For an operation of several trees, the event in the log names the newly leased indexes. `drawn` is the number of these indexes, at most
     the number wanted.
     """
 
@@ -156,15 +156,15 @@ class DrawAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
 
 
 class ReturnIndexes(msgspec.Struct, frozen=True):
-    """Release job indexes that this allocator has not assigned to a node. The operation is in several trees.
+    """Release job indexes that this allocator has not assigned to a node, so that other trees of the operation can lease them.
 
-    Admission refuses the release if the owners of the operation's indexes have changed since `change`.
+    Admission refuses the release if any tree has leased or released indexes of the operation since `change`.
     """
 
     tree: TreeName
     term: Term
     operation: OperationId
-    #: Number of the last change of index owners of the operation that this allocator knows.
+    #: Number of the last lease or release of the operation's indexes that this allocator knows, as in `BlockDrawn.change`.
     change: Counter
     runs: Annotated[list[IndexRun], msgspec.Meta(min_length=1, max_length=4_096)]
 
@@ -190,14 +190,16 @@ class ReportedEnd(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ReportedSession(msgspec.Struct, frozen=True, array_like=True):
-    """A session span and the node that reported it. When the span began, the node had the job."""
+    """A session span and the node that reported it, which is the node that had the job when the span began."""
 
     node: NodeName
     span: SessionSpan
 
 
 class ReportEnds(msgspec.Struct, frozen=True):
-    """Session spans and ends of jobs, delivered at least once: a repeated one changes nothing and is confirmed again."""
+    """Session spans and ends of jobs, delivered at least once. A span or an end that is reported again changes nothing and is confirmed
+    again.
+    """
 
     tree: TreeName
     term: Term
@@ -207,13 +209,13 @@ class ReportEnds(msgspec.Struct, frozen=True):
 
 
 class ReportAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """The ends of these jobs are durable: they were recorded now or earlier, or admission no longer keeps their operation.
+    """The ends of these jobs need not be reported again: they were recorded now or earlier, or admission no longer keeps their operation.
 
     The events of the log show which jobs are retried and which operations are over.
     """
 
     recorded: list[JobKey]
-    #: Number of session spans that are durable; 0 from an admission of a release without them.
+    #: Number of session spans that are durable; 0 if the release of admission does not record session spans.
     sessions: Counter = 0
 
 

@@ -19,7 +19,7 @@ from headrace.wire.operations import OperationSpec, OperationState, PerTree
 from headrace.wire.placements import EphemeralPool, TreePlacement
 from headrace.wire.version import Counter, Term
 
-#: Number of job indexes that the event of a start leases to the allocator, without a request of the allocator.
+#: Number of job indexes that `OperationStarted` leases to the allocator, which need not ask for these indexes.
 FIRST_BLOCK = 256
 
 
@@ -42,9 +42,11 @@ class StateCause(enum.StrEnum):
 class OperationStarted(msgspec.Struct, frozen=True, tag="operation_started"):
     """A new operation.
 
-    From now on indexes below `block` may be leased to the allocator of `block_term` or of a later term. If the operation is in several
-    trees, no index is leased yet. Former releases wrote this event again for a pending operation, with the new tree in its spec, when
-    another of its trees was the first that could run it.
+    The event also leases the job indexes below `block` to the allocator of `block_term` or of a later term. If the operation is in several
+    trees, no index is leased yet.
+
+    Former releases wrote this event a second time if the first tree that could run a pending operation was not the tree in its spec. The
+    second event has the spec with the new tree.
     """
 
     operation: OperationId
@@ -87,7 +89,7 @@ class OperationLeftTree(msgspec.Struct, frozen=True, tag="operation_left_tree"):
 class EphemeralPoolSet(msgspec.Struct, frozen=True, tag="ephemeral_pool_set"):
     """An ephemeral pool was made or changed.
 
-    It exists until its last operation is gone.
+    The pool exists until its last operation is gone.
     """
 
     tree: TreeName
@@ -133,7 +135,7 @@ class OperationSuspended(msgspec.Struct, frozen=True, tag="operation_suspended")
 
 
 class ParametersChanged(msgspec.Struct, frozen=True, tag="parameters_changed"):
-    """The operation's weight or time limit changed on the fly. A change of its pool is recorded by `OperationPlaced` as well."""
+    """The operation's weight or time limit changed on the fly. A move to another pool is recorded by `OperationPlaced`."""
 
     operation: OperationId
     pool: PoolName
@@ -158,7 +160,7 @@ class IndexRun(msgspec.Struct, frozen=True, array_like=True):
 
 
 class BlockDrawn(msgspec.Struct, frozen=True, tag="block_drawn"):
-    """Every index below `below` may be leased to the allocator of `term`.
+    """All job indexes below `below` are leased to the allocator of `term`.
 
     If the operation is in several trees, only the indexes in `runs` are leased, and only to `tree`.
     """
@@ -169,7 +171,7 @@ class BlockDrawn(msgspec.Struct, frozen=True, tag="block_drawn"):
     #: This field and the fields after it are for operations of several trees.
     tree: TreeName | None = None
     runs: list[IndexRun] = []
-    #: Number of this change, counted over all changes of index owners of the operation.
+    #: Number of this lease, counted over all leases and releases of the operation's indexes.
     change: Counter = 0
     #: Number of job indexes that are leased to no tree after this event.
     free: Counter = 0
@@ -194,7 +196,7 @@ class LoggedEnd(msgspec.Struct, frozen=True, omit_defaults=True):
 
     end: JobEnd
     node: NodeName | str
-    #: Next attempt of the job, if it may run from now on; null if the job is not retried, or only later.
+    #: Next attempt of the job, if it may run from now on; null if the job is not retried, or is retried after a delay.
     retry: Retry | None = None
     #: Unix time in milliseconds of a delayed retry, which `JobsRetried` will record; 0: no retry is delayed.
     retry_at_ms: Counter = 0
@@ -219,16 +221,16 @@ class JobsRetried(msgspec.Struct, frozen=True, tag="jobs_retried"):
 class SessionEnd(enum.StrEnum):
     """How a session span ended, as far as admission knows."""
 
-    #: The node reported the end of its last session.
+    #: The node reported the end of the last session of the span.
     CLOSED = "closed"
-    #: The job ended before the node reported the end of the sessions. The sessions ended with it at the latest.
+    #: The job ended before the node reported the end of the sessions. The sessions ended with the job at the latest.
     JOB_ENDED = "job_ended"
     #: The end is unknown, because the agent of the node was restarted, or the node was lost.
     UNKNOWN = "unknown"
 
 
 class SessionNoted(msgspec.Struct, frozen=True, tag="session_noted", omit_defaults=True):
-    """A person began to have sessions with a run of a job, or has none any more."""
+    """A session span began or ended: a time in which a person has at least one session with a run of a job."""
 
     operation: OperationId
     slot: JobSlot
@@ -236,7 +238,7 @@ class SessionNoted(msgspec.Struct, frozen=True, tag="session_noted", omit_defaul
     user: str
     began_at_ms: Counter
     at_ms: Counter
-    #: Null: the sessions have begun.
+    #: How the span ended; null: this event records its beginning.
     end: SessionEnd | None = None
     #: Unix time in milliseconds at which the last session ended; 0: not ended, or unknown.
     ended_at_ms: Counter = 0
@@ -247,8 +249,8 @@ class SessionNoted(msgspec.Struct, frozen=True, tag="session_noted", omit_defaul
 class ClockMoved(msgspec.Struct, frozen=True, tag="clock_moved"):
     """The wall clock of admission was set while an operation had a time limit.
 
-    The times from which time limits count are moved by the same amount. Admission records this event only while an operation has a time
-    limit.
+    The times from which time limits count are moved by the same amount, so that no operation ends early or late. While no operation has a
+    time limit, admission does not record moves of the clock.
     """
 
     #: Sum of all moves so far, in milliseconds; negative if the clock was set back.
@@ -306,7 +308,7 @@ class LogBatch(msgspec.Struct, frozen=True):
 
 
 class Published(msgspec.Struct, frozen=True):
-    """A durable entry, as admission publishes it. Without events it only reports the newest sequence of the log."""
+    """A durable entry, as admission publishes it. A message without events only reports the newest sequence of the log."""
 
     tree: TreeName
     term: Term

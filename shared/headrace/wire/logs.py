@@ -49,7 +49,7 @@ class AskLogReader(msgspec.Struct, frozen=True):
 
 
 class LogReader(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """The person may read. Otherwise the answer is the refusal that the person is to get."""
+    """The person may read the output, or have the session. If not, the answer is a refusal instead, which the agent gives to the person."""
 
 
 class LogChunk(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):

@@ -21,7 +21,7 @@ KEPT_HOURS: Final = 7 * 24
 class GetLostWork(msgspec.Struct, frozen=True):
     """person → admission: ask for the work lost in a pool and all pools below it.
 
-    If only a part of an hour lies in the period, the whole hour counts.
+    An hour that lies only partly in the period counts as a whole.
     """
 
     pool: Annotated[PoolName, msgspec.Meta(max_length=200)]
@@ -37,7 +37,7 @@ class LostWork(msgspec.Struct, frozen=True, array_like=True):
     hour_ms: Counter
     reason: PreemptionReason
     runs: Counter
-    #: Resources of the job times its run time, summed over these runs.
+    #: Resources of the job times the run time, summed over the runs that lost work for this reason in this hour.
     work: Volume
     #: Unix time in milliseconds at which the first of these runs ended; 0: not known, as in records of former releases.
     first_ms: Counter = 0

@@ -48,13 +48,14 @@ class NodeTerms(msgspec.Struct, frozen=True):
     cpu: Amount | None = None
     #: Upper bound of the bytes of memory that the node may offer; None: no bound.
     memory: Amount | None = None
-    #: This field and the fields below are missing in the terms of tokens of former releases.
+    #: Upper bound of the slots for jobs that the node may offer; None: no bound. Tokens made by former releases lack this field and the
+    #: fields below.
     user_slots: Amount | None = None
     gpu: Amount | None = None
     network: Amount | None = None
 
     def cut(self, offered: Resources) -> Resources:
-        """Return the offered resources, cut to what the node may offer."""
+        """Return the offered resources, reduced to what the node may offer."""
         most = (self.user_slots, self.cpu, self.gpu, self.memory, self.network)
         amounts = zip(offered.as_tuple(), most, strict=True)
         u, c, g, m, n = (amount if limit is None else min(amount, limit) for amount, limit in amounts)
@@ -62,8 +63,8 @@ class NodeTerms(msgspec.Struct, frozen=True):
 
 
 class Drain(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An administrator's order that no jobs start on a node: it begins at once or at a later time, and lasts until
-    it is undone or for a given time.
+    """An administrator's order that no jobs start on a node. The drain begins at once or at a later time, and lasts for a given time or
+    until an administrator undoes it.
     """
 
     #: Administrator who gave the order.
@@ -119,7 +120,7 @@ class NodeRecord(msgspec.Struct, frozen=True):
     #: True if the node takes no new jobs.
     drained: bool = False
     enrolled_at_ms: Counter = 0
-    #: Machine of the node's agent. No other machine may speak for the node while anything may run on this machine.
+    #: Machine of the node's agent. While anything may run on this machine, an agent on another machine cannot act for the node.
     machine: Machine = ""
     #: Public key with which the node joined; empty if it joined without a token.
     key: PublicKey = ""
@@ -127,11 +128,11 @@ class NodeRecord(msgspec.Struct, frozen=True):
     terms: NodeTerms | None = None
     #: Tags that the agent claims and the token does not allow.
     cut_tags: Tags = []
-    #: True if the agent reports that no job can reach its key or its runner.
+    #: True if the agent reports that no job can reach the agent's key or its runner.
     isolated: bool = False
     isolation_detail: IsolationDetail = ""
-    #: Number of times that an administrator undrained the node. Jobs that failed on the node before the last of these times no longer count
-    #: against the node.
+    #: Number of times that an administrator undrained the node. After an administrator has undrained the node, earlier failures of jobs
+    #: there no longer count against the node.
     undrained: Counter = 0
     #: The drain that is in force or is to begin later; None if there is no drain, and for a node that was drained under a former release.
     #: `drained` says whether the node is drained now.
@@ -140,7 +141,7 @@ class NodeRecord(msgspec.Struct, frozen=True):
     ends_jobs: bool = False
 
     def at(self, now_ms: int) -> NodeRecord:
-        """Return the record as its drain requires at this Unix time in milliseconds."""
+        """Return the record with the values that `drain`, `drained` and `ends_jobs` have at this Unix time in milliseconds."""
         if self.drain is None:
             return self
         drain = None if self.drain.is_over(now_ms) else self.drain
@@ -149,7 +150,7 @@ class NodeRecord(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, drain=drain, drained=in_force, ends_jobs=ends_jobs)
 
     def is_of(self, machine: str) -> bool:
-        """True if an agent on this machine may speak for the node.
+        """True if an agent on this machine may act for the node.
 
         If the record names no state folder, any state folder on the machine matches.
         """
@@ -185,7 +186,7 @@ class NodeChange(enum.StrEnum):
     #: No more jobs start on the node; running jobs go on to their end, unless the request says otherwise.
     DRAIN = "drain"
     UNDRAIN = "undrain"
-    #: The node's key is no longer valid, whatever the node runs. Its jobs go on until its lease is over.
+    #: The node's key becomes invalid at once, even if jobs run on the node. These jobs go on until the node's lease is over.
     SHUT_OUT = "shut_out"
     #: The node is no longer enrolled. Jobs that it ran count as lost.
     REMOVE = "remove"
@@ -212,7 +213,9 @@ class ChangedNode(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
 
 
 class GiveUpNode(msgspec.Struct, frozen=True):
-    """admission → allocator: the node is to be removed. If it is silent, or drained and empty, its jobs count as lost."""
+    """admission → allocator: give up a node that is to be removed. The allocator refuses unless the node is silent, or drained and empty.
+    Jobs of a silent node then count as lost.
+    """
 
     node: NodeName
     #: Machine that takes over the node's name; empty: the node is removed. If a machine takes over, no job counts as lost, because the
@@ -234,8 +237,8 @@ class LongestLeaseRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     lease_ms: Counter = 0
     #: Nodes that run nothing. A node gets jobs only after it was removed from this list.
     empty_nodes: list[NodeName] = []
-    #: Job indexes that no allocator has assigned to a node, or whose start never happened. An allocator that stops normally writes them as
-    #: its last step. Its successor clears this field before it assigns any job.
+    #: Job indexes that no allocator has assigned to a node, or whose start never happened. An allocator that stops normally writes these
+    #: indexes as its last step. The next allocator clears this field before it assigns any job.
     not_given_out: dict[OperationId, list[IndexRun]] = {}
 
 
@@ -246,7 +249,7 @@ class ListNodes(msgspec.Struct, frozen=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1000
     #: Name of a node: the answer has only this node, with its operations. Empty: all nodes, without operations.
     operations_of: Annotated[str, msgspec.Meta(max_length=63)] = ""
-    #: Only nodes whose names come after this name. `first` counts from there.
+    #: Only nodes whose names come after this name. `first` is a position among these nodes.
     after: Annotated[str, msgspec.Meta(max_length=63)] = ""
     #: Only nodes whose name begins with this text.
     name_prefix: Annotated[str, msgspec.Meta(max_length=63)] = ""
@@ -273,7 +276,7 @@ class NodeJob(msgspec.Struct, frozen=True, array_like=True):
     index: int
     attempt: int
     ran_ms: Counter
-    #: Milliseconds until its time limit; None: no limit, or its operation is over.
+    #: Milliseconds until the job's time limit; None: the job has no limit, or the operation is over.
     left_ms: Counter | None = None
     #: Title of the operation; empty if the operation is over.
     title: str = ""
@@ -316,20 +319,21 @@ class NodeView(msgspec.Struct, frozen=True):
     reserved: str = ""
     #: The GPU devices that jobs may get. Empty if the agent knows none, and for agents of former versions.
     gpus: list[NodeGpu] = []
-    #: The drain that is in force or will be.
+    #: The drain that is in force or begins later; None: no drain.
     drain: Drain | None = None
     #: Operations that hold an allocation on the node, at most 1,000. Only in answers about one node.
     operations: Annotated[list[OperationId], msgspec.Meta(max_length=MOST_OPERATIONS)] = []
     #: How jobs fail on the node, and when the next job is tried, in words. Empty: the node is not held back.
     held_back: str = ""
-    #: Jobs that run on the node, at most 1,000, the one that has run longest first. Only in answers about one node.
+    #: Jobs that run on the node, at most 1,000, the longest-running job first. Only in answers about one node.
     jobs: list[NodeJob] = []
 
 
 class NodeList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     """All nodes of the tree, by name.
 
-    While the allocator is recovering, `recovering` has the numbers of heard and of enrolled nodes, such as "3/5"; else it is empty.
+    While the allocator is recovering, `recovering` says how many of the enrolled nodes have sent a heartbeat, such as "3/5"; else it is
+    empty.
     """
 
     nodes: list[NodeView]
@@ -357,7 +361,7 @@ class JobPlace(msgspec.Struct, frozen=True, array_like=True):
     progress: int | None = None
     #: How the node limits the job to its resources: `cgroup2`, `rlimit` or `none`; empty: unknown.
     limits: str = ""
-    #: Stage that started the allocation; None if the allocation is older than its allocator and its node did not report the stage.
+    #: Stage that started the allocation; None if an earlier allocator started it and the node did not report the stage.
     stage: StartStage | None = None
     #: The stage that started the allocation, together with the shares at the time of the start; None if the stage is not known.
     start: StartRecord | None = None
@@ -366,7 +370,7 @@ class JobPlace(msgspec.Struct, frozen=True, array_like=True):
 
 
 class OperationProgress(msgspec.Struct, frozen=True, array_like=True):
-    """Progress of those running jobs of an operation that report it."""
+    """Summed progress of an operation's running jobs, without the jobs that report no progress."""
 
     operation: OperationId
     #: Number of running jobs that report their progress.
@@ -388,7 +392,7 @@ class OperationProgress(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TaskPlaces(msgspec.Struct, frozen=True, array_like=True):
-    """The jobs of one task that have not ended: their number on nodes, and the number of pending jobs."""
+    """Numbers of jobs of one task: jobs on nodes, and pending jobs."""
 
     on_nodes: Counter
     pending: Counter
@@ -404,7 +408,7 @@ class OperationPlaces(msgspec.Struct, frozen=True, tag_field="refusal", tag="non
     in_doubt_jobs: Counter
     #: Every reason that applies, the most important first, each with its numbers.
     reasons: list[str]
-    #: Progress of all running jobs that report it. None if none does.
+    #: Progress of all running jobs that report progress. None if no job does.
     progress: OperationProgress | None = None
     #: The jobs of each task, in the order of `OperationSpec.tasks`; empty for an operation without tasks.
     tasks: list[TaskPlaces] = []
@@ -433,7 +437,7 @@ class ListProgress(msgspec.Struct, frozen=True):
 
 
 class ProgressList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """The progress of each requested operation that has a running job which reports progress."""
+    """The progress of the requested operations. Operations without a running job that reports progress are left out."""
 
     operations: Annotated[list[OperationProgress], msgspec.Meta(max_length=MOST_OPERATIONS)]
 

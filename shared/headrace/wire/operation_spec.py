@@ -43,7 +43,7 @@ class OnLostNode(enum.StrEnum):
 
 
 class UpstreamEnd(enum.StrEnum):
-    """The end of an operation that another operation waits for."""
+    """Ways in which an operation must end, so that an operation that waits for it may run."""
 
     #: The operation completed.
     OK = "ok"
@@ -102,9 +102,9 @@ FailureText = Annotated[str, msgspec.Meta(max_length=1000)]
 
 
 class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The specification of an operation. Fields with their default are not sent."""
+    """The specification of an operation. A field that has its default value is not sent."""
 
-    #: Pool in which the operation runs; empty: the placement rules of its tree choose.
+    #: Pool in which the operation runs; empty: the placement rules of the tree choose the pool.
     pool: PoolName
     argv: Annotated[
         list[Annotated[str, msgspec.Meta(max_length=131_072)]], msgspec.Meta(min_length=1, max_length=10_000)
@@ -119,8 +119,8 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     weight: Weight = 1.0
     #: Number of failed runs, summed over all jobs, at which the operation fails.
     max_failed_job_count: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_JOB_COUNT)] = 10
-    #: Number of failed runs after which a job is given up instead of retried; 0: no limit for a single job. The jobs of a gang are retried
-    #: together, so their failed runs count together.
+    #: Number of failed runs after which a job is given up instead of retried; 0: the number of failed runs of a single job is not limited.
+    #: The jobs of a gang are retried together, so their failed runs count together.
     tries: Annotated[int, msgspec.Meta(ge=0, le=MOST_TRIES)] = 0
     #: True: when a job is given up, the other jobs run on, and the operation fails once all jobs are over. False: the operation fails as
     #: soon as a job is given up. With `tries` 0 only jobs that time out are given up.
@@ -131,14 +131,14 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     retry_backoff_ms: Millis = 0
     longest_retry_backoff_ms: Millis = LONGEST_RETRY_BACKOFF_MS
     #: Milliseconds from the signal to the kill of a job when the operation is aborted or suspended, the time limit is reached, or the node
-    #: is taken out of use. Preempted jobs have other timeouts: see below.
+    #: is taken out of use. Preempted jobs have other timeouts: see `allocation_preemption_timeout_ms`.
     interruption_timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=LONGEST_INTERRUPTION_MS)] = 10_000
     log_cap_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 0
     #: `vanilla`, or another operation type of YTsaurus. The type decides whether the operation may be lightweight, and which tentative
     #: trees accept it.
     type: Annotated[str, msgspec.Meta(max_length=64)] = VANILLA
-    #: Tree in which the jobs run. In an operation of several trees: the first tree with a running slot for it; lists show the operation in
-    #: this tree.
+    #: Tree in which the jobs run. In an operation of several trees: the first tree in which the operation has a running slot, or else its
+    #: first tree; lists show the operation in this tree.
     tree: TreeName = TreeName("default")
     #: True if the jobs are useful only together. If pool and tree support gangs, the operation is owed all that it wants or nothing.
     is_gang: bool = False
@@ -169,15 +169,15 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     #: The operation counts as below its fair share when its usage is less than this fraction of its fair share. Used if lower than the
     #: pool's value.
     fair_share_starvation_tolerance: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] | None = None
-    #: Milliseconds below its fair share until the operation starves. Used if higher than the pool's value.
+    #: Milliseconds for which the operation must be below its fair share until it starves. Used if higher than the pool's value.
     fair_share_starvation_timeout_ms: Millis | None = None
     #: Usage up to which nothing of the operation is preempted, by resource. Used if lower than the pool's value, or if the pool has none.
     non_preemptible_resource_usage_threshold: PartialResources = NOTHING
     #: Older form of the slots in `non_preemptible_resource_usage_threshold`; only 0 is accepted.
     max_unpreemptible_allocation_count: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_JOB_COUNT)] | None = None
-    #: Amounts by which preemptive stages may exceed its limits.
+    #: Amounts by which preemptive stages may exceed the operation's limits.
     resource_limits_overcommit_tolerance: PartialResources = NOTHING
-    #: Formula over tags of the nodes that may run its jobs. Empty: all nodes.
+    #: Formula over tags, which a node must match to run the operation's jobs. Empty: all nodes.
     scheduling_tag_filter: Annotated[str, msgspec.Meta(max_length=1000)] = ""
     #: Milliseconds for which an allocation may wait on its node for free resources. None: the pool's value.
     waiting_for_resources_on_node_timeout_ms: Millis | None = None
@@ -201,27 +201,29 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     stdin: FileName = ""
     #: Operation whose jobs this operation runs again; empty: none.
     rerun_of: Annotated[str, msgspec.Meta(max_length=200)] = ""
-    #: Operations that must end before this operation may run. If one ends in another way than asked, this operation fails.
+    #: Operations that must end before this operation may run. If one of these operations ends in another way than asked, this operation
+    #: fails.
     after: Annotated[list[Upstream], msgspec.Meta(max_length=MOST_UPSTREAM)] = []
-    #: Operation that this operation waits for job by job: a job may run when the job with the same index in that operation has completed.
-    #: None: the jobs wait for no other jobs.
+    #: Operation that this operation waits for job by job: a job of this operation may run when the job with the same index in the other
+    #: operation has completed. None: the jobs wait for no other jobs.
     after_each: OperationId | None = None
     #: Milliseconds that one run of a job may take before it is interrupted. None: the default of the pool, which may be no limit. Admission
-    #: records the value in force, so that a later change of the pool does not change it.
+    #: records the limit in force at the start, so a later change of the pool does not change the time limit of this operation.
     time_limit_ms: TimeLimit | None = None
-    #: Milliseconds from the first running slot of the operation until the operation fails; they also pass while the operation waits or is
-    #: suspended. None: the default of the pool, as for `time_limit_ms`.
+    #: Milliseconds from the first running slot of the operation until the operation fails; the time for which the operation then waits or
+    #: is suspended counts too. None: the default of the pool, as for `time_limit_ms`.
     operation_time_limit_ms: TimeLimit | None = None
     #: Failures after which a job is retried, in the form that `headrace.retry_rules` reads; empty: no rule. After any other failure the job
     #: is given up, whatever `tries` is.
     retry_on: FailureText = ""
     #: Failures after which a job is given up instead of retried; empty: no rule. Not allowed together with `retry_on`.
     no_retry_on: FailureText = ""
-    #: True if the operation is suspended after its first run that failed or timed out, unless that run makes the operation fail or end.
+    #: True if the operation is suspended after its first run that failed or timed out. It is not suspended if that run makes the operation
+    #: fail or end.
     suspend_on_failure: bool = False
     #: True if the only job gets a terminal, to which a person connects. The job ends when no person has been connected for a while.
     terminal: bool = False
-    #: Image that the jobs run in: a name in a registry, or a path of the nodes. Empty: the jobs run without a container.
+    #: Image that the jobs run in: a name in a registry, or a path on the nodes. Empty: the jobs run without a container.
     image: ImageName = ""
     #: Kinds of jobs, each with its own number, size and command. The first task has the lowest job indexes, the next task the indexes that
     #: follow. `job_count` is then the sum of the tasks' job counts, `argv` is `SEVERAL_TASKS`, and `resources` is empty. Empty: all jobs
@@ -242,7 +244,7 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def sizes(self) -> list[Resources]:
-        """A list with the resources of one job of each task. Without tasks: a list with the resources of each job."""
+        """The resources of one job of each task, in the order of the tasks. Without tasks: one entry, the resources of each job."""
         return [task.resources for task in self.tasks] or [self.resources]
 
     @property

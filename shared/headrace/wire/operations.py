@@ -1,4 +1,4 @@
-"""Operations as people start, read and end them: requests to admission, and the view that it publishes."""
+"""Operations as people start, read and end them: requests to admission, and the views that admission publishes."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class StartAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     operation: OperationId
     state: OperationState
     pool: PoolName
-    #: True if the pool did not exist before: it exists as long as it has operations.
+    #: True if the pool is ephemeral: it is not configured, and exists as long as it has operations.
     ephemeral_pool: bool = False
     #: Existing pool names nearest to the pool's name, if the pool is ephemeral.
     near: list[str] = []
@@ -115,18 +115,19 @@ class StartAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     waiting: list[WaitingFor] = []
     #: Trees that were left out because their pools are at their limits.
     erased_trees: list[TreeName] = []
-    #: Placement rule that chose the pool; empty if the request named it.
+    #: Placement rule that chose the pool; empty if the request named the pool.
     rule: str = ""
     #: Operations that must end before the operation may run.
     awaits: list[OperationId] = []
-    #: Why the operation has failed at once: an operation that it waits for did not end as required. Empty: it has not failed.
+    #: Why the operation failed as soon as it was started: an operation that it waits for did not end as required. Empty: the operation has
+    #: not failed.
     upstream_failure: str = ""
     #: Number of jobs that wait for jobs of `spec.after_each`.
     awaiting_jobs: Counter = 0
 
 
 class RunUsage(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Summed usage of the measured runs of an operation's jobs, for one result of the runs.
+    """Usage of the runs of an operation that ended with one result (such as failed), summed over the measured runs.
 
     Sums stop at `LARGEST_SUM`.
     """
@@ -143,7 +144,8 @@ class RunUsage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     most_cpu: Counter = 0
     #: Number of the measured runs whose figures cover all processes of the job.
     runs_in_cgroups: Counter = 0
-    #: Number of the measured runs with raised memory (`OperationSpec.memory_on_oom`), and their total run time in milliseconds.
+    #: Number of the measured runs with raised memory (`OperationSpec.memory_on_oom`). The field below is the total run time of these runs,
+    #: in milliseconds.
     raised_runs: Counter = 0
     raised_ms: Counter = 0
     #: Memory times run time of these runs, in byte-seconds.
@@ -213,12 +215,13 @@ class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     #: Sequence of the log at which the view was made; a higher sequence is newer.
     sequence: Counter = 0
     placements: list[TreePlacement] = []
-    #: Limits that the operation waits for, in each tree where it has no running slot. A view that is published after a change lacks the
-    #: operation's position in the queue.
+    #: Limits that the operation waits for, in each tree where it has no running slot. The operation's position in the queue is given only
+    #: in answers to requests, not in views that are published after a change.
     waiting: list[WaitingFor] = []
-    #: Trees that the request named and in which the operation is not: the pools there were at their limits, or the tree was removed.
+    #: Trees that the request named, but in which the operation does not run, because the pools in the tree were at their limits or the tree
+    #: was removed.
     erased_trees: list[TreeName] = []
-    #: Accounts on the nodes under which the ended runs of its jobs ran; an empty name is the account of the node's agent.
+    #: Accounts on the nodes under which ended runs of the operation's jobs ran; an empty name is the account of the node's agent.
     accounts: Annotated[list[AccountName], msgspec.Meta(max_length=MOST_ACCOUNTS)] = []
     #: Number of failed jobs that wait for their retry.
     pausing_jobs: Counter = 0
@@ -236,7 +239,7 @@ class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     #: Number of jobs that wait for the jobs of `spec.after_each` with the same indexes. If all jobs of an operation wait, the operation is
     #: in no queue.
     awaiting_jobs: Counter = 0
-    #: Number of jobs that timed out. Their runs do not count as failed.
+    #: Number of jobs that timed out. Timed-out runs do not count in `failed_jobs`.
     timed_out_jobs: Counter = 0
     #: Unix time in milliseconds at which the time limit of the whole operation is reached; 0: no such limit, or not running.
     ends_by_ms: Counter = 0
@@ -287,8 +290,8 @@ class ListOperations(msgspec.Struct, frozen=True):
     #: Only these operations; empty: all operations.
     operations: Annotated[list[OperationId], msgspec.Meta(max_length=MOST_OPERATIONS)] = []
     order: OperationOrder = OperationOrder.STARTED
-    #: Time of the start of the operation `after`, in Unix milliseconds; 0: not given. If that operation was forgotten meanwhile, a list in
-    #: the order of the starts goes on at this time.
+    #: Time of the start of the operation `after`, in Unix milliseconds; 0: not given. If the operation `after` was forgotten meanwhile, a
+    #: list in the order of the starts goes on at this time.
     after_started_at_ms: Counter = 0
 
 
@@ -303,7 +306,9 @@ class OperationList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
 
 
 class AbortOperation(msgspec.Struct, frozen=True):
-    """End an operation: no new jobs start, running jobs are interrupted. The answer is its view, even if it was aborted before."""
+    """End an operation: no new jobs start, running jobs are interrupted. The answer is the operation's view, even if the operation was
+    aborted before.
+    """
 
     operation: OperationId
     reason: ShortText = ""
@@ -335,7 +340,7 @@ class ResumeOperation(msgspec.Struct, frozen=True):
 
 
 class UpdateOperation(msgspec.Struct, frozen=True):
-    """Change an operation on the fly. Fields that are not given stay as they are. The answer is the view.
+    """Change an operation on the fly. Fields that are not given stay as they are. The answer is the operation's view.
 
     A weight for the whole operation overrides the weights of single trees. In a tree that has an entry in
     `scheduling_options_per_pool_tree`, this entry replaces the pool for the whole operation.
@@ -360,7 +365,7 @@ class AwaitedOperation(msgspec.Struct, frozen=True):
     state: OperationState
     user: str
     pool: PoolName
-    #: Number of its jobs that are not completed yet.
+    #: Number of the awaited operation's jobs that are not completed yet.
     open_jobs: Counter
 
 
@@ -371,25 +376,25 @@ class ExplainOperation(msgspec.Struct, frozen=True):
 
 
 class OperationExplanation(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """Every pool level from the root down to the operation's pool, in each of its trees.
+    """Every pool level from the root down to the operation's pool, in each tree of the operation.
 
-    Each level has its counts, its limits and the operations that hold its slots.
+    Each level has the counts and limits of a pool, and the operations that hold running slots of the pool.
     """
 
     view: OperationView
     levels: list[PoolLevel]
-    #: True if the running limits of its pools do not apply to the operation.
+    #: True if the operation is lightweight: the running limits of its pools do not apply to it.
     lightweight: bool = False
     #: Number of levels that did not fit into the answer.
     levels_left_out: Counter = 0
-    #: Messages about what an operator has paused in its trees.
+    #: Messages about what an operator has paused in the operation's trees.
     pauses: list[str] = []
     #: The first operations among those that this operation waits for and that have not ended.
     upstream: list[AwaitedOperation] = []
 
 
 class CountPools(msgspec.Struct, frozen=True):
-    """Ask for the numbers of operations that admission counts for a pool, or for each pool of a page.
+    """Ask how many operations run and wait, as admission counts them: in one pool, or in each pool of a page.
 
     The page begins after the pool `after`.
     """
@@ -443,7 +448,7 @@ class JobRow(msgspec.Struct, frozen=True, array_like=True):
     exit_code: int | None = None
     #: Account under which the job ran on the node; empty: the agent's account.
     account: str = ""
-    #: Unix time of the retry in milliseconds, if the job failed; 0: no retry is delayed.
+    #: Unix time in milliseconds at which the failed job will be retried; 0: the job does not wait for a retry.
     retry_at_ms: Counter = 0
     #: True if the attempt failed because its memory was at its limit.
     out_of_memory: bool = False

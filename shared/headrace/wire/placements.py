@@ -12,7 +12,7 @@ import msgspec
 from headrace.ids import OperationId, PoolName, TreeName
 from headrace.wire.version import Counter
 
-#: Value of `TreePlacement.blocked_by` while an operation waits for other operations to end: it is in no queue.
+#: Value of `TreePlacement.blocked_by` while an operation waits for other operations to end; such an operation is in no queue.
 UPSTREAM: Final = PoolName("")
 
 
@@ -28,7 +28,7 @@ class TreePlacement(msgspec.Struct, frozen=True):
     blocked_by: PoolName | None = None
     #: Number of the operation in its pool: the lowest number that was free when the operation came to the pool; null if not computed yet.
     slot_index: Counter | None = None
-    #: Placement rule that chose the pool; empty if the person named it.
+    #: Placement rule that chose the pool; empty if the person named the pool.
     rule: Annotated[str, msgspec.Meta(max_length=200)] = ""
 
 
@@ -42,7 +42,7 @@ class EphemeralPool(msgspec.Struct, frozen=True):
     #: True if the parent, a hub, made the pool for one user.
     of_hub: bool = False
     mode: str = "fair_share"
-    #: Null: the tree's default for a pool.
+    #: Largest number of operations in the pool; null: the tree's default for a pool.
     max_operation_count: Counter | None = None
     max_running_operation_count: Counter | None = None
     #: Amounts by resource, as in a configured pool; a resource that is left out is not limited.
@@ -56,11 +56,11 @@ class WaitingFor(msgspec.Struct, frozen=True):
     blocked_by: PoolName
     #: `max_running_operation_count` of the pool in `blocked_by`.
     limit: Counter
-    #: Number of operations in that pool that count against the limit.
+    #: Number of operations in the pool `blocked_by` that count against the limit.
     running: Counter
     #: Position in the queue, 1 is next; 0 if not counted.
     place: Counter = 0
-    #: Number of operations in that queue.
+    #: Number of operations in the queue of the pool `blocked_by`.
     waiting: Counter = 0
 
 
@@ -74,7 +74,7 @@ class PoolHolder(msgspec.Struct, frozen=True):
 
 
 class PoolLevel(msgspec.Struct, frozen=True):
-    """One pool on the way from the root down to an operation, with the counts that are compared with its limits."""
+    """One pool on the way from the root down to an operation, with the counts that are compared with the pool's limits."""
 
     tree: TreeName
     pool: PoolName
@@ -83,7 +83,7 @@ class PoolLevel(msgspec.Struct, frozen=True):
     lightweight_running_operation_count: Counter
     max_operation_count: Counter
     operation_count: Counter
-    #: True if no running slot is free here, so that this level holds the operation back.
+    #: True if no running slot of the pool is free, so that this level holds the operation back.
     full: bool
     #: Number of operations in this pool's queue.
     waiting: Counter = 0

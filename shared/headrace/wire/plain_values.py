@@ -30,7 +30,7 @@ def plain(value: object) -> object:
 def _converter(kind: type) -> Callable[[Any], object] | None:
     """Return the function that converts values of a type; None for values that stay as they are.
 
-    It is chosen once for each type: a list of 10,000 operations has a million values.
+    The function is cached for each type, because a list of 10,000 operations has a million values.
     """
     by_type: dict[type | tuple[type, ...], Callable[[Any], object]] = {
         Resources: lambda value: _amounts(dict(zip(RESOURCE_NAMES, value.as_tuple(), strict=True))),
@@ -48,7 +48,7 @@ def _fields(value: msgspec.Struct) -> dict[str, object]:
     """Return the fields of a Struct. Most fields are texts and numbers, which stay as they are and cost no call."""
     found = msgspec.structs.asdict(value)
     for name in _converted(type(value)):
-        # Most of the other fields are empty lists and dicts.
+        # Most fields that may need a conversion are empty lists or dicts, which stay as they are.
         if (field := found[name]) or type(field) not in (list, dict):
             found[name] = _field(field)
     return found

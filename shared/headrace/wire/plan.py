@@ -17,7 +17,7 @@ from headrace.wire.version import Counter
 
 
 class PlanRefused(msgspec.Struct, frozen=True, tag_field="outcome", tag="refused"):
-    """The file cannot be used. The answer has all its problems, in the order of lines."""
+    """The file cannot be used. `problems` has all problems of the file, in the order of its lines."""
 
     file: str
     problems: list[FileProblem]
@@ -39,13 +39,13 @@ class BoundKind(enum.StrEnum):
     NODES = "nodes"
     #: Every child that wants more is at a limit of its own.
     BELOW = "below"
-    #: In a fifo pool the elements before this one come first.
+    #: The element is an operation in a fifo pool, and the operations before it in the pool's order are served first.
     FIFO = "fifo"
-    #: The element is a gang, which gets all or nothing, and all of it does not fit.
+    #: The element is a gang, which gets all that it wants or nothing, and what it wants does not fit.
     GANG = "gang"
-    #: The whole cluster is given out; this is the element's part.
+    #: The whole cluster is given out, and the fair share is the element's part of the cluster.
     FULL = "full"
-    #: No element can take the rest of the cluster, because no element demands its resources in these proportions.
+    #: No element can take the rest of the cluster, because no element demands resources in the proportions of the rest.
     SHAPE = "shape"
 
 
@@ -81,7 +81,8 @@ class PlanElement(msgspec.Struct, frozen=True):
     line: Counter
     share: ShareItem
     bound: Bound
-    #: Strong guarantee in force, after inference and fitting.
+    #: Strong guarantee in force: missing amounts are inferred, and amounts that do not fit into the parent's guarantee or limit are
+    #: reduced.
     guarantee: Resources = ZERO
     #: Fair share as amounts.
     fair_resources: Resources = ZERO

@@ -94,7 +94,7 @@ class ChangePools(msgspec.Struct, frozen=True):
 
 
 class AttributeDifference(msgspec.Struct, frozen=True):
-    """An attribute before and after a change, in JSON with values as people write them. Empty if not set."""
+    """An attribute before and after a change, in JSON with values as people write them. A text is empty if the attribute was not set."""
 
     name: str
     before: str = ""

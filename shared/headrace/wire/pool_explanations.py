@@ -18,7 +18,7 @@ ResourceName = Annotated[str, msgspec.Meta(max_length=20)]
 
 
 class ExplainPool(msgspec.Struct, frozen=True):
-    """person → fair_share: ask why a pool gets what it gets, and optionally the same of another pool for comparison."""
+    """person → fair_share: ask why a pool gets what it gets. A second pool can be explained too, for comparison."""
 
     name: Annotated[str, msgspec.Meta(max_length=200)]
     tree: TreeName = TreeName("default")
@@ -27,7 +27,7 @@ class ExplainPool(msgspec.Struct, frozen=True):
 
 
 class Division(enum.StrEnum):
-    """Ways in which a pool determines the share of a child if it has less than its children want."""
+    """Ways in which a pool determines the share of a child if the pool has less than its children want."""
 
     #: The pool gives out all that the child wants and can have, or the explained pool is the root.
     NONE = ""
@@ -60,7 +60,7 @@ class IntegralGuarantee(msgspec.Struct, frozen=True):
     burst_ratio: Finite
     #: Saved volume, in shares times seconds.
     accumulated_ratio_volume: Finite
-    #: Share that the savings gave at the last update, the largest of any resource.
+    #: Share granted from the savings at the last update; the largest of any resource.
     granted_ratio: Finite
 
 
@@ -81,8 +81,7 @@ class ShareStep(msgspec.Struct, frozen=True):
     usage: Resources
     demand: Resources
     fair_resources: Resources
-    #: Part of the fair share that the strong guarantee gives. The two fields below are the other parts of the fair
-    #: share.
+    #: Part of the fair share that the strong guarantee gives. The two fields below are the parts that savings and weight give.
     by_strong_guarantee: Resources
     by_integral_guarantee: Resources
     by_weight: Resources
@@ -100,7 +99,7 @@ class ShareStep(msgspec.Struct, frozen=True):
     weights: Finite = 0.0
     #: Number of the parent's children that share by weight, including this pool.
     sharing: Counter = 0
-    #: Siblings that are owed most of the resource.
+    #: The siblings that are owed the largest amounts of the resource.
     siblings: Annotated[list[Sibling], msgspec.Meta(max_length=3)] = []
 
 

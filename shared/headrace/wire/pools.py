@@ -44,11 +44,11 @@ class GetPools(msgspec.Struct, frozen=True):
 
 
 class StarvationOutlook(msgspec.Struct, frozen=True):
-    """An element that is short of what it is owed, and when it will starve for that. All timestamps are Unix milliseconds.
+    """An element that is short of what it is owed: since when, and when it will starve. All timestamps are Unix milliseconds.
 
     A timestamp in the future is the earliest possible time, if the element stays as short as it is, keeps its pending jobs, and its
-    starvation clocks keep running. It is None if the state holds already, will not come, or cannot be predicted. It cannot be predicted
-    under a YARN policy, and while the clocks do not run.
+    starvation clocks keep running. The timestamp is None if the element is in that state already, will not get into it, or if the time
+    cannot be predicted: under a YARN policy, and while the clocks do not run.
     """
 
     kind: ElementKind
@@ -57,7 +57,7 @@ class StarvationOutlook(msgspec.Struct, frozen=True):
     starvation_reason: StarvationReason
     starving_since_ms: Counter | None = None
     below_fair_share_since_ms: Counter | None = None
-    #: Set only for pools with a `min_share_preemption_timeout`.
+    #: Time since which the element has been below its strong guarantee. Set only for pools with a `min_share_preemption_timeout`.
     below_strong_guarantee_since_ms: Counter | None = None
     starves_for_fair_share_at_ms: Counter | None = None
     starves_for_strong_guarantee_at_ms: Counter | None = None
@@ -70,7 +70,8 @@ class StarvationOutlook(msgspec.Struct, frozen=True):
 
 
 class ResourceDistribution(msgspec.Struct, frozen=True):
-    """The promised part of a tree by resource, cpu in cores. The larger amount of flow and burst counts as promised.
+    """The amounts of a tree that are promised as guarantees, by resource, cpu in cores. For integral guarantees, the sum of all flows or
+    the sum of all bursts counts as promised, whichever is larger.
 
     Undistributed amounts are negative if more is promised than there is.
     """
@@ -100,7 +101,7 @@ class PoolView(msgspec.Struct, frozen=True):
     usage: Resources
     demand: Resources
     operation_count: Counter
-    #: Running operations without lightweight ones.
+    #: Number of running operations, without lightweight operations.
     running_operation_count: Counter
     #: Saved volume: resource times seconds; None for a pool without integral guarantees.
     accumulated_resource_volume: dict[str, Finite] | None = None
@@ -108,7 +109,7 @@ class PoolView(msgspec.Struct, frozen=True):
     accumulated_resource_ratio_volume: Finite | None = None
     #: Largest volume that the pool can save: resource times seconds; None for a pool without integral guarantees.
     integral_pool_capacity: dict[str, Finite] | None = None
-    #: Seconds that the savings last at full burst; None if they last for ever.
+    #: Seconds that the savings last at full burst; None if the savings last for ever.
     estimated_burst_usage_duration_seconds: Finite | None = None
     #: Largest volume that the pool can save as one number: share times seconds.
     integral_pool_capacity_ratio: Finite | None = None
@@ -126,13 +127,14 @@ class PoolView(msgspec.Struct, frozen=True):
     total_burst_ratio: Finite = 0.0
     #: Promised part of the tree; set for the root only.
     resource_distribution_info: ResourceDistribution | None = None
-    #: Time for which its volume was neither credited nor charged; None for a pool without integral guarantees.
+    #: Time for which the pool's volume was neither credited nor charged; None for a pool without integral guarantees.
     downtime: Downtime | None = None
     #: Limits in force, at most the cluster's total.
     resource_limits: Resources = ZERO
     #: Demand, cut to `resource_limits`.
     limited_resource_demand: Resources = ZERO
-    #: Strong guarantee in force, after inference and fitting, as amounts.
+    #: Strong guarantee in force, as amounts: missing amounts are inferred, and amounts that do not fit into the parent's guarantee or limit
+    #: are reduced.
     effective_strong_guarantee_resources: Resources = ZERO
     #: Estimated guarantee, as amounts.
     estimated_guarantee_resources: Resources = ZERO
@@ -172,5 +174,6 @@ class PoolList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     #: Outlook of the element `outlook_of`, followed by the outlooks of the pools above it, the nearest pool first. Elements that have what
     #: they are owed are left out.
     outlooks: list[StarvationOutlook] = []
-    #: Position after the last pool of this page, in the list of all pools of the tree. `first` of the next page.
+    #: Position after the last pool of this page, in the list of all pools of the tree: the value of `first` in the request for the next
+    #: page.
     next_first: Counter = 0

@@ -1,7 +1,7 @@
 """Preemption on the wire: how a job is notified, and the record of why its allocation was preempted.
 
-The allocator decides and writes the record into its order. The agent returns the record in every report of the allocation until the
-allocation is forgotten. So the record survives a restart of the agent or the allocator.
+The allocator decides on the preemption and writes the record into its order to the agent. The agent returns the record in every report of
+the allocation until the allocation is forgotten. So the record survives a restart of the agent or the allocator.
 """
 
 from __future__ import annotations
@@ -55,11 +55,12 @@ class PreemptionReason(enum.StrEnum):
     AGGRESSIVE_PREEMPTION = "aggressive_preemption"
     #: The operation is above its fair share, and its allocations are asked to end.
     GRACEFUL_PREEMPTION = "graceful_preemption"
-    #: The operation or a pool above it uses more than its limit.
+    #: The operation, or a pool above the operation, uses more than its own limit.
     RESOURCE_LIMITS_VIOLATED = "resource_limits_violated"
     #: The node uses more than it has.
     RESOURCE_OVERCOMMIT = "resource_overcommit"
-    #: Under `yarn_legacy`: pools are short of what they are due, and this allocation would be served last.
+    #: Under `yarn_legacy`: pools have less than they are due, and the allocation belongs to the branch of the tree that would be served
+    #: last.
     POOL_SHORTAGE = "pool_shortage"
 
 
@@ -83,7 +84,7 @@ class PreemptionRecord(msgspec.Struct, frozen=True, array_like=True):
     reason: PreemptionReason
     #: Operation that gets the resources; empty if there is none.
     beneficiary: Annotated[OperationId, msgspec.Meta(max_length=64)] = OperationId("")
-    #: True if the beneficiary itself had the priority of the stage; False if only a pool above it had.
+    #: True if the beneficiary itself starved with the priority of the stage; False if only a pool above it did.
     properly: bool = True
     decided_at_ms: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
     #: Milliseconds from the signal to the kill.
@@ -107,7 +108,7 @@ class PreemptionRecord(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def words(self) -> str:
-        """Text that says for which operation and why, such as "for 69201a4f-0c1d2e3f4a5b, which starves"."""
+        """Text that says for which operation the allocation was preempted and why, such as "for 69201a4f-0c1d2e3f4a5b, which starves"."""
         if self.beneficiary and not self.properly:
             return f"for {self.beneficiary}, which is in a pool that starves"
         if not self.beneficiary and self.reason in _OF_STAGES:
@@ -116,7 +117,7 @@ class PreemptionRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PreemptionCount(msgspec.Struct, frozen=True):
-    """Number of allocations preempted for one reason, of one group."""
+    """Number of allocations of one group that were preempted for one reason."""
 
     reason: PreemptionReason
     #: `non_preemptible`, `aggressively_preemptible` or `preemptible`.

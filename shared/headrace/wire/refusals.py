@@ -40,7 +40,7 @@ class _Refusal(msgspec.Struct, frozen=True, tag_field="refusal"):
     def reason(self) -> str:
         """Return the text without "nothing was done, try again".
 
-        It is for a request that was sent several times: an earlier attempt may have had an effect.
+        For a request that was sent several times, "nothing was done" may be wrong: an earlier attempt may have had an effect.
         """
         return self.text().removesuffix(f"; {_TRY_AGAIN}")
 
@@ -60,12 +60,12 @@ class BadRequest(_Refusal, frozen=True, tag="bad_request"):
     @classmethod
     def because(cls, place: str, fault: str, rule: str = "") -> Self:
         """Return the refusal of a request in which no value is wrong."""
-        # Releases before the field `fault` show `value` and `expected`.
+        # Older releases, which do not know the field `fault`, show `value` and `expected` instead.
         return cls(place, "the request", f"a request without this fault: {fault}", rule, fault)
 
     @classmethod
     def of(cls, error: BadInput, rule: str = "") -> Self:
-        """Return the refusal that reports an error."""
+        """Return the refusal that reports the error of an input."""
         if error.fault:
             return cls.because(error.place, error.fault, rule)
         return cls(error.place, shortened(str(error.value)), error.expected, rule)
@@ -75,7 +75,7 @@ class BadRequest(_Refusal, frozen=True, tag="bad_request"):
         return msgspec.structs.replace(self, place=place)
 
     def renamed(self, name_of: Callable[[str], str]) -> Self:
-        """Return the same refusal with other names of the inputs: of its place, and of each input between backticks in its text."""
+        """Return the same refusal with other names of inputs: in `place`, and wherever the text names an input between backticks."""
         expected, fault = (with_names(text, name_of) for text in (self.expected, self.fault))
         return msgspec.structs.replace(self, place=name_of(self.place), expected=expected, fault=fault)
 
@@ -144,7 +144,9 @@ class Busy(_Refusal, frozen=True, tag="busy"):
 
 
 class NotRecorded(_Refusal, frozen=True, tag="not_recorded"):
-    """The log did not confirm in time. The request may still take effect, and the same id may be retried."""
+    """The log did not confirm the entry of the request in time. The request may still take effect, and may be
+    sent again with the same id.
+    """
 
     waited_ms: int
     #: Reason, if known.
@@ -202,7 +204,7 @@ class AnswerTooLarge(_Refusal, frozen=True, tag="answer_too_large"):
 
 
 class ServiceFault(_Refusal, frozen=True, tag="service_fault"):
-    """The service failed at this request because of a defect of its own. The service continues."""
+    """The service failed at this request because of a defect in the service. It continues to serve other requests."""
 
     #: Class name of the error.
     error: str
@@ -232,9 +234,9 @@ class LimitBroken(msgspec.Struct, frozen=True):
     #: Pool that has the limit; empty: the limit is for all trees together.
     pool: str = ""
     tree: str = ""
-    #: User that the limit applies to; empty if it is no limit per user.
+    #: User that the limit applies to; empty if the limit is not per user.
     user: str = ""
-    #: Pools that count towards a limit per user.
+    #: The first pools, by name, that count towards the limit, if the limit is per user.
     holders: list[str] = []
     #: Bytes that the operation would take, if the limit is in bytes; `limit` and `count` are then in bytes too. 0 for any other limit.
     more_bytes: int = 0

@@ -23,7 +23,7 @@ class ReadEvents(msgspec.Struct, frozen=True):
     """person → admission: ask for the kept entries of the log after `after`, or from a time on."""
 
     after: Counter = 0
-    #: Unix time in milliseconds; entries before it are passed over. 0: all entries are sent.
+    #: Unix time in milliseconds; entries before this time are left out. 0: all entries are sent.
     since_ms: Counter = 0
 
 
@@ -79,13 +79,13 @@ class ReplayTask(msgspec.Struct, frozen=True):
     nodes: list[ReplayNode]
     running: list[LiveRun]
     configured: Tree
-    #: Changes that turn `configured` into the configuration of the second replay.
+    #: Changes that turn the recorded configuration `configured` into the configuration of the second replay.
     changes: list[PoolChange]
     volumes: list[PoolVolume] = []
 
 
 class ReplayedPool(msgspec.Struct, frozen=True):
-    """A pool with all pools below it in one of the replays.
+    """The figures of a pool, including all pools below it, in one of the two replays.
 
     Amounts are in cores or bytes times hours. Each value of a series is a mean over one stretch of time.
     """
@@ -98,13 +98,13 @@ class ReplayedPool(msgspec.Struct, frozen=True):
     preemptions: Counter
     #: Number of operations that arrived in the period.
     operations: Counter
-    #: Number of operations that arrived in the period and had not started any job at its end.
+    #: Number of operations that arrived in the period and had not started any job when the period ended.
     never_started: Counter
     #: Number of operations that arrived in the period and were refused.
     refused: Counter
     #: Median wait in milliseconds: from the start of an operation to its first job, or to the end of the replay if no job started.
     median_wait_ms: Counter
-    #: Longest wait in milliseconds, measured as for the median.
+    #: Longest wait in milliseconds, measured as for `median_wait_ms`.
     longest_wait_ms: Counter
     usage_series: list[Finite] = []
     fair_share_series: list[Finite] = []
@@ -112,7 +112,9 @@ class ReplayedPool(msgspec.Struct, frozen=True):
 
 
 class ComparedPool(msgspec.Struct, frozen=True):
-    """A pool in both replays. `before` or `after` is None if the pool does not exist in that replay."""
+    """A pool in both replays: `before` is the replay under the recorded configuration, `after` the replay under the changed configuration.
+    A field is None if the pool does not exist in that replay.
+    """
 
     pool: PoolName
     path: str
@@ -122,9 +124,9 @@ class ComparedPool(msgspec.Struct, frozen=True):
     recorded_series: list[Finite]
     before: ReplayedPool | None = None
     after: ReplayedPool | None = None
-    #: Number of operations that end at least a second sooner in the second replay.
+    #: Number of operations that end at least a second sooner in the replay `after`.
     sooner: Counter = 0
-    #: Number of operations that end at least a second later in the second replay, or not at all.
+    #: Number of operations that end at least a second later in the replay `after`, or do not end in it.
     later: Counter = 0
 
 
@@ -139,7 +141,7 @@ class Agreement(msgspec.Struct, frozen=True):
 
 
 class Replay(msgspec.Struct, frozen=True, tag_field="outcome", tag="replayed"):
-    """Both replays; pools in the order of the tree, parents before children."""
+    """The results of both replays. Pools are in the order of the tree, parents before children."""
 
     tree: TreeName
     resource: str

@@ -24,7 +24,7 @@ class RightGrant(msgspec.Struct, frozen=True):
     pool: PoolName
     #: Name of the access list: the name of the right, or `administer`.
     access: str
-    #: The user, `group:NAME` or `*`; empty: no list names anybody for `use`, so everybody has it.
+    #: The user, `group:NAME` or `*`; empty: no list names anybody for `use`, so everybody has this right.
     entry: str
 
 
@@ -37,7 +37,7 @@ class RightLacked(msgspec.Struct, frozen=True):
 
 
 class RightsOnPool(msgspec.Struct, frozen=True):
-    """Rights on a pool. They also hold for every pool below that is not listed itself."""
+    """Rights on a pool. These rights also hold for every pool below, unless that pool is listed itself."""
 
     tree: TreeName
     pool: PoolName

@@ -26,7 +26,7 @@ class ServiceView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     term: Term
     #: Milliseconds since the process began.
     age_ms: Counter
-    #: Duration of one turn of the process's event loop in milliseconds; everything else in the process waits for that long.
+    #: Duration of one turn of the process's event loop in milliseconds: the time for which everything else in the process has to wait.
     lag_ms: Finite
     pid: Counter
     #: Number of log entries not processed yet; null for a service that follows no log, or while the log cannot be read.

@@ -1,8 +1,8 @@
 """Sessions: the conversation of a person with one process on a node, which is a job with a terminal or a command beside a job.
 
 A session is a series of turns. Each turn is a request of the person, and its answer comes from the runner of the node. Every byte has an
-offset in its stream: a turn that arrives twice, late or out of order adds no byte twice, and an answer that was lost is given again. The
-runner keeps only output that the person has not received yet, at most `MOST_SESSION_BYTES` of each stream. It reads no more from the
+offset in its stream, so a turn that arrives twice, late or out of order adds no byte twice, and output whose answer was lost is sent again.
+The runner keeps only output that the person has not received yet, at most `MOST_SESSION_BYTES` of each stream. It reads no more from the
 process until the person has received these bytes, so a process that writes without end waits for its reader.
 """
 
@@ -34,7 +34,7 @@ class TerminalSize(msgspec.Struct, frozen=True):
 
 
 class SessionCommand(msgspec.Struct, frozen=True):
-    """A command that a session starts beside a running job: in its cgroup, environment, working folder and account."""
+    """A command that a session starts beside a running job: in the cgroup, environment, working folder and account of the job."""
 
     argv: Annotated[
         list[Annotated[str, msgspec.Meta(max_length=131_072)]], msgspec.Meta(min_length=1, max_length=10_000)
@@ -46,7 +46,7 @@ class SessionCommand(msgspec.Struct, frozen=True):
 
 
 class SessionTurn(msgspec.Struct, frozen=True):
-    """person → agent: one turn of a session. The first turn begins it."""
+    """person → agent: one turn of a session. The first turn begins the session."""
 
     session: SessionId
     operation: OperationId
@@ -63,7 +63,7 @@ class SessionTurn(msgspec.Struct, frozen=True):
     input: Annotated[bytes, msgspec.Meta(max_length=MOST_SESSION_BYTES)] = b""
     #: True if the input ends with these bytes.
     input_ended: bool = False
-    #: Number of bytes of output that the person has received.
+    #: Number of bytes of stdout that the person has received. The field below is the same number for stderr.
     stdout_offset: Counter = 0
     stderr_offset: Counter = 0
     #: Milliseconds to wait if there is no output yet; None: no output is wanted.
@@ -82,7 +82,7 @@ class SessionState(msgspec.Struct, frozen=True, tag_field="refusal", tag="none")
     stdout: Annotated[bytes, msgspec.Meta(max_length=MOST_SESSION_BYTES)] = b""
     stderr_offset: Counter = 0
     stderr: Annotated[bytes, msgspec.Meta(max_length=MOST_SESSION_BYTES)] = b""
-    #: True if the process has ended and no output follows what this answer holds.
+    #: True if the process has ended and no output follows the output in this answer.
     ended: bool = False
     #: Exit status of the process; None: it runs, was not started, or was ended by a signal.
     exit_code: int | None = None

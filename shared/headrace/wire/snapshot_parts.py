@@ -1,8 +1,9 @@
 """Split snapshots into parts and put them together again, for every publisher and every reader.
 
-Pure. A publisher keeps the newest items. Each `advance` yields the parts of one version, and each part names the version it builds on.
-A reader applies a version only when all its parts have arrived and it builds on the version that the reader has. Otherwise the
-reader knows that it needs the whole snapshot. Parts may arrive twice, late or not at all: the reader always holds one complete version.
+Pure. A publisher keeps the newest items. Each `advance` yields the parts of one version, and each part names the version it builds on. A
+reader applies a version only when all parts of the version have arrived and the version builds on the version that the reader has.
+Otherwise the reader knows that it needs the whole snapshot. Parts may arrive twice, late or not at all: the reader always holds one
+complete version.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from headrace.wire.version import NEVER, Term, Version
 Item = TypeVar("Item", bound=msgspec.Struct)
 Frame = TypeVar("Frame", bound=msgspec.Struct)
 
-#: Upper bound in bytes of the items and removed keys in a part, without the frame. A larger item gets a part of its own. Readers decode
-#: a part in one piece, which takes 3 ms.
+#: Upper bound in bytes of the items and removed keys in a part, without the frame. A larger item gets a part of its own. Readers decode a
+#: part in one piece; for a part of this size that takes 3 ms.
 _PART_BYTES = 64 * 1024
 #: Bytes reserved for the fields of a part other than its frame, items and removed keys.
 _ENVELOPE_BYTES = 1024
 _encode = msgspec.msgpack.Encoder().encode
-#: Upper bound of the whole snapshots that a publisher keeps for readers that do not have all pages yet.
+#: Largest number of whole snapshots that a publisher keeps for readers that do not have all pages yet.
 _MOST_WHOLES = 4
 #: Number of versions after which a kept whole snapshot may be dropped, although no reader has fetched all its pages.
 _GIVEN_UP = 1_000
-#: Upper bound of the versions that a reader holds back because an earlier version is missing.
+#: Largest number of versions that a reader holds back because an earlier version is missing.
 _MOST_AHEAD = 64
 
 
@@ -75,8 +76,8 @@ class SnapshotPublisher(Generic[Item, Frame]):
         gone = [key for key in removed if self.items.pop(key, None) is not None]
         different: list[Item] = []
         all_moved: list[MovedShare] = []
-        # Only the last item of each key is kept, because a moved share is relative to the item of the previous
-        # version.
+        # Only the last item of each key is kept. A moved share is relative to the item of the previous version, and never to an earlier
+        # item in `changed`.
         for key, item in {self._key(item): item for item in changed}.items():
             before = self.items.get(key)
             if before == item:
@@ -103,9 +104,9 @@ class SnapshotPublisher(Generic[Item, Frame]):
         return pages[place]
 
     def _whole_to_read(self) -> Version:
-        """Return the version of the whole snapshot for a reader that begins.
+        """Return the version of the whole snapshot that a new reader gets.
 
-        It is the newest version, or an older version while too many are kept.
+        It is the newest version, or an older version while `_MOST_WHOLES` older whole snapshots must be kept.
         """
         if self.version not in self._wholes:
             if len(self._wholes) >= _MOST_WHOLES:
@@ -117,7 +118,8 @@ class SnapshotPublisher(Generic[Item, Frame]):
     def _forget_whole(self) -> None:
         """Drop one whole snapshot, if possible.
 
-        It is the first that a reader has fetched to the end, else the oldest, if that is `_GIVEN_UP` versions old.
+        Drop the whole snapshot that a reader has fetched to the end first. If there is none, drop the oldest, provided it is at least
+        `_GIVEN_UP` versions old.
         """
         oldest = min(self._wholes)
         gone = next(iter(self._read), None)
@@ -172,7 +174,8 @@ class _Gathering(Generic[Item, Frame]):
     def __init__(self, first: Part[Item, Frame]) -> None:
         self.base = first.builds_on
         self.parts: dict[int, Part[Item, Frame]] = {}
-        #: Items of each part by their keys. Filled as each part arrives, so that less work is left when the version is complete.
+        #: Items of each part by their keys. They are filled in as each part arrives, so that less work is left when the version is
+        #: complete.
         self.items: dict[int, dict[str, Item]] = {}
         #: Numbers of the parts whose moved items are not in `items` yet.
         self.unmoved: set[int] = set()

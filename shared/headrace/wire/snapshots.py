@@ -1,7 +1,8 @@
 """Snapshots: usage from the allocator, shares from fair_share, and how readers keep up with them.
 
-A snapshot is published as the changes since the version before, in parts below the size limit. Each part names the version it builds
-on. A reader subscribes first, then asks for the whole snapshot in pages. After a gap or three periods of silence it asks again.
+A snapshot is published as the changes since the version before, in parts below the size limit. Each part names the version it builds on. A
+reader subscribes first, then asks for the whole snapshot in pages. After a missing version, or when no part has arrived for some time, the
+reader asks for the whole snapshot again.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ class UsageItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     pending: Resources = ZERO
     #: Resources of the operation's smallest job.
     min_needed: Resources = ZERO
-    #: The nodes, in an item of nodes; the totals of all such items add up to the total of the snapshot. None in the item of an operation.
+    #: The nodes, if this is an item of nodes; else None. The totals of all items of nodes add up to the total of the snapshot.
     nodes: NodesOfTags | None = None
-    #: Number of times that the allocator, in its present term, has tried to free resources for the operation under a YARN policy.
+    #: Under a YARN policy: number of times that the allocator, in its present term, has tried to free resources for the operation.
     times_seen_to: Counter = 0
 
     @staticmethod
@@ -74,8 +75,8 @@ class ElementKind(enum.StrEnum):
     OPERATION = "operation"
 
 
-# A constant, because the key of an element is read very often, and looking up a member of an enumeration takes longer
-# than the rest of `key`.
+# A constant, because `ShareItem.key` is read very often, and looking up a member of the enumeration would take longer than the rest of
+# `key`.
 _OPERATION: Final = ElementKind.OPERATION
 
 
@@ -132,7 +133,8 @@ class ShareItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     usage_share: Share = ZERO_SHARE
     demand_share: Share = ZERO_SHARE
     limits_share: Share = (1.0, 1.0, 1.0, 1.0, 1.0)
-    #: Strong guarantee in force, after inference and fitting.
+    #: Strong guarantee in force: missing amounts are inferred, and amounts that do not fit into the parent's guarantee or limit are
+    #: reduced.
     strong_guarantee_share: Share = ZERO_SHARE
     promised_fair_share: Share = ZERO_SHARE
     estimated_guarantee_share: Share = ZERO_SHARE
@@ -155,7 +157,7 @@ class ShareItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     #: Position in force, which differs from `fifo_index` if the pool reordered its operations. None outside fifo
     #: pools.
     effective_fifo_index: Counter | None = None
-    #: Integral share that was granted; the fair share may use less of it.
+    #: Share granted to the pool from its savings; the fair share may include only a part of it.
     proposed_integral_share: Share = ZERO_SHARE
     #: Inflow that is configured for the pool, as the largest share of any resource.
     specified_resource_flow_ratio: Finite = 0.0
@@ -178,8 +180,8 @@ class ShareItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     #: Total resources of the nodes that match the element's scheduling tag filters. None: the element has no filters, or the nodes are not
     #: known.
     tag_filter_limits: Resources | None = None
-    #: Under a YARN policy: amount that the element is due for its fair share; the amount of a pool includes all elements below it. None:
-    #: the element is due nothing.
+    #: Under a YARN policy: amount that the element is short of its fair share and that preemption should provide. The amount of a pool
+    #: includes all elements below the pool. None: the element is due nothing.
     due_to_fair_share: Resources | None = None
     due_to_min_share: Resources | None = None
     #: True if jobs must be preempted now to provide what the element is due.
@@ -206,7 +208,7 @@ class MovedShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
     #: Key of the element, as in `ShareItem.key`.
     key: str
     weight_proportional: Share | None = None
-    #: New total; None: equal to `weight_proportional` if that is set, else unchanged.
+    #: New fair share; None: equal to `weight_proportional` if that is set, else unchanged.
     total: Share | None = None
     #: `satisfaction_ratio` and `local_satisfaction_ratio` of the element.
     satisfaction: tuple[Finite, Finite] | None = None
@@ -288,7 +290,7 @@ class ShareFrame(msgspec.Struct, frozen=True):
 
 
 class Part(msgspec.Struct, Generic[Item, Frame], frozen=True):
-    """One part of a snapshot. A reader applies it when all parts of the version have arrived."""
+    """One part of a snapshot. A reader applies the parts of a version when all of them have arrived."""
 
     tree: TreeName
     version: Version
@@ -302,10 +304,10 @@ class Part(msgspec.Struct, Generic[Item, Frame], frozen=True):
     items: list[Item] = []
     #: Keys of removed items: operation ids, or in a share snapshot `ShareItem.key`.
     removed: list[str] = []
-    #: In share snapshots: elements in which only figures of `MovedShare` changed.
+    #: In share snapshots: new figures of the elements of which nothing else changed.
     moved: list[MovedShare] = []
-    #: Version that this part is relative to, if the change has `moved`. The field `base` of such a part is the part's own version, which no
-    #: reader has yet: a reader of a former release, which does not know `moved`, therefore asks for the whole snapshot.
+    #: Version that this part is relative to, if the part has `moved`. The field `base` of such a part is the part's own version, which no
+    #: reader has yet. So a reader of a former release, which does not know `moved`, cannot apply the part and asks for the whole snapshot.
     moved_from: Version | None = None
 
     @property

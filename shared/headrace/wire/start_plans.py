@@ -24,7 +24,7 @@ class PlannedPlace(msgspec.Struct, frozen=True):
     pool: PoolName
     #: Ephemeral pools that would be made, parents first, the operation's own pool last.
     made: list[EphemeralPool] = []
-    #: Placement rule that chose the pool; empty if the request named it.
+    #: Placement rule that chose the pool; empty if the request named the pool.
     rule: str = ""
     #: Limit that the operation would wait for. None: it would run at once.
     waiting: WaitingFor | None = None
@@ -59,7 +59,7 @@ class StartPlanned(msgspec.Struct, frozen=True, tag_field="refusal", tag="none")
 
 
 class FitOperation(msgspec.Struct, frozen=True):
-    """person → allocator: ask what would keep jobs of such an operation from starting now, apart from other operations."""
+    """person → allocator: ask what would keep jobs of such an operation from starting now if no other operation competed."""
 
     spec: OperationSpec
 
@@ -73,5 +73,5 @@ class OperationFit(msgspec.Struct, frozen=True, tag_field="refusal", tag="none")
     causes: list[Cause]
     nodes: NodesFit
     limits: list[PoolRoom]
-    #: Largest number of its jobs that could run at the same time if nothing else ran. None: unknown.
+    #: Largest number of the operation's jobs that could run at the same time if nothing else ran. None: unknown.
     jobs_at_once: Counter | None = None

@@ -1,6 +1,6 @@
 """Starts of allocations: the stages of a heartbeat that can start an allocation, and the record of each start.
 
-The allocator writes the record into its order. The agent and its runner return it with the end of each job of the allocation. So
+The allocator writes the record into its order. The agent and its runner return the record with the end of each job of the allocation. So
 the log gets the record even if the allocator, the agent or the runner was restarted in between.
 """
 
@@ -27,15 +27,15 @@ class StartStage(enum.StrEnum):
     #: priority scheduling.
     REGULAR_HIGH_PRIORITY = "regular_high_priority"
     REGULAR_MEDIUM_PRIORITY = "regular_medium_priority"
-    #: For a starving operation, with resources preempted from operations above their share if needed.
+    #: For a starving operation. If needed, resources are preempted from operations above their fair share.
     PREEMPTIVE_NORMAL = "preemptive_normal"
     PREEMPTIVE_AGGRESSIVE = "preemptive_aggressive"
-    #: By a YARN policy, in resources that it had planned to preempt.
+    #: By a YARN policy, in resources that the policy had planned to preempt.
     YARN_PLAN = "yarn_plan"
 
 
 class StartRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Proof of one start: its stage, the shares of its operation, and the number of allocations preempted for it."""
+    """Proof of one start: the stage, the shares of the started operation, and the number of allocations preempted for the start."""
 
     stage: StartStage
     #: Usage of the operation without this allocation, as a share.

@@ -17,7 +17,7 @@ STREAM = "HEADRACE_OPERATIONS"
 LOG = f"{_V1}.log.operations"
 
 POOLS_BUCKET = "headrace_pools"
-#: Number of values that the bucket keeps for each tree.
+#: Number of values that the bucket of pools keeps for each tree.
 POOLS_HISTORY = 64
 NODES_BUCKET = "headrace_nodes"
 #: Bucket of the public keys of tokens, and of the public keys of removed nodes.
@@ -38,9 +38,9 @@ ARCHIVES_BUCKET = "headrace_archives"
 #: Bucket of the pieces of the archives that people sent.
 PIECES_BUCKET = "headrace_pieces"
 
-#: Scatter request: every process that has seen a term of the role answers.
+#: Subject of a `WhoRequest` to all processes: every process that has seen a term of the named role answers.
 WHO = f"{_V1}.who"
-#: Scatter request: every service answers with its metrics.
+#: Subject of a request to all processes: every service answers with its metrics.
 FIGURES = f"{_V1}.figures"
 #: Subject on which admission publishes the events of the log to the other services, including commands and environments.
 EVENTS = f"{_V1}.events"
@@ -48,8 +48,8 @@ EVENTS = f"{_V1}.events"
 HAPPENINGS = f"{_V1}.happenings"
 #: Request of a reader for all live operations, which admission answers.
 OPERATIONS_WHOLE = f"{_V1}.operations.whole"
-#: Subject on which the allocator of a tree names operations of several trees of which it could start jobs at once, for the allocators of
-#: the other trees.
+#: Subject on which the allocator of a tree reports to the allocators of other trees which operations of several trees have jobs that it
+#: could start at once.
 WANTED = f"{_V1}.wanted"
 #: Request of fair_share to admission for the groups of a person.
 GROUPS_OF = f"{_V1}.groups_of"
@@ -69,7 +69,7 @@ def copies_of(bucket: str) -> str:
 
 
 def heartbeat(tree: TreeName | str, node: NodeName | str) -> str:
-    """Return the subject on which a node sends heartbeats to the allocator of its tree; they are requests."""
+    """Return the subject of heartbeats, which are requests of a node to the allocator of its tree."""
     return f"{_V1}.{tree}.hb.{node}"
 
 
@@ -190,7 +190,8 @@ _ASKED = ".asked."
 
 
 def asks_from(inbox_: str) -> str:
-    """Return the reply subject of a person's request, without its last token. The server itself reports there that no service listens.
+    """Return the reply subject of a person's request, without its last token. If no service listens, the server itself reports this on the
+    reply subject.
 
     The server never sends this report to a queue group, so the answers come on another subject: see `answers_at`.
     """

@@ -13,7 +13,8 @@ import msgspec
 
 from headrace.resources import Resources
 
-#: Largest number of tasks of one operation. There is a bound because a heartbeat looks at each task of an operation whose jobs wait.
+#: Largest number of tasks of one operation. The number is bounded because each heartbeat looks at every task of the operations that have
+#: waiting jobs.
 MOST_TASKS: Final = 32
 #: Longest name of a task, in characters.
 LONGEST_TASK_NAME: Final = 64
@@ -62,7 +63,7 @@ def ranges_of(tasks: Sequence[Task]) -> list[range]:
 
 
 def task_of(tasks: Sequence[Task], index: int) -> TaskOfJob | None:
-    """Return the task of a job by its index in the operation; None if the operation has no tasks, or no such job."""
+    """Return the task of a job by its index in the operation; None if the operation has no tasks or no job with this index."""
     for number, task in enumerate(tasks):
         if index < task.job_count:
             return TaskOfJob(number, task, index)

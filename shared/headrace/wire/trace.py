@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _HEADER: Final = re.compile("00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 _SAMPLED: Final = 1
-#: Number of jobs of an operation that get spans: the jobs with the lowest indexes. More spans of similar jobs would add nothing new.
+#: Number of jobs of each operation that get spans, namely the jobs with the lowest indexes. More spans of similar jobs would add nothing
+#: new.
 TRACED_JOBS: Final = 16
 
 #: The trace that an operation is part of, as in a `traceparent` header. Empty: the operation is not traced.
@@ -80,7 +81,7 @@ def job_span(operation: SpanContext, key: JobKey) -> SpanContext:
 
 
 def job_trace(trace: str, key: JobKey) -> str:
-    """Return the `TRACEPARENT` of a job: its own span, or the span of the start if the job has none. Empty if nothing is traced."""
+    """Return the `TRACEPARENT` of a job: the job's own span, or the span of the start if it gets none. Empty if nothing is traced."""
     operation = read_trace(trace)
     return "" if operation is None else (job_span(operation, key) if has_span(key) else operation).header()
 

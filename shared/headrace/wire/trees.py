@@ -1,8 +1,8 @@
 """Pool trees as a whole: requests of people about any tree.
 
-The fair_share of the tree that `asked` names answers a request. A tree is a value in the bucket of pools. Each tree is served by a
-fair_share, an integral and an allocator of its own, started with the setting `tree`. A tree that is not served keeps its configuration and
-does nothing.
+A request is answered by the fair_share of the tree that the field `asked` names. A tree is a value in the bucket of pools. Each tree is
+served by a fair_share, an integral and an allocator of its own, started with the setting `tree`. A tree that is not served keeps its
+configuration and does nothing.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class CreateTree(msgspec.Struct, frozen=True):
 
 
 class RemoveTree(msgspec.Struct, frozen=True):
-    """Remove a tree. The fair_share that answers must be that of another tree."""
+    """Remove a tree. The field `asked` must name another tree, whose fair_share removes this tree."""
 
     name: TreeName
     #: True: remove all its pools as well. False: refused if the tree has pools.

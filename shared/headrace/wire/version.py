@@ -14,8 +14,8 @@ Counter = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Term = Counter
 
 
-#: Largest number of terms that a service may skip beyond the recorded terms. A larger jump is a mistake or forged. If a service believed a
-#: term near the largest number, no service could ever take a higher term.
+#: Largest number of terms that a service may skip beyond the recorded terms. A larger jump is a mistake or a forgery. If a service believed
+#: a term near the largest number, no service could ever take a higher term.
 LARGEST_JUMP: Final = 1_000_000
 
 

@@ -61,7 +61,8 @@ class ElementShares(msgspec.Struct, frozen=True):
     guarantee: Resources = ZERO
     usage: Resources = ZERO
     demand: Resources = ZERO
-    #: Milliseconds until it starves if no job starts or ends, 0 if it starves already. None: it will not, or that is not known.
+    #: Milliseconds until the element starves if no job starts or ends, 0 if it starves already. None: it will not starve, or the time is
+    #: not known.
     starves_in_ms: Counter | None = None
 
 
@@ -86,8 +87,8 @@ class JobsOverLimits(msgspec.Struct, frozen=True):
     """A pool that uses more than its resource limits after the changes, so that running jobs would be preempted."""
 
     pool: PoolName
-    #: Smallest number of running jobs that must end for the limits of this pool. Jobs that must end for the limits of a pool below are not
-    #: included.
+    #: Smallest number of running jobs that must end so that this pool is within its limits. Jobs that must end for the limits of a pool
+    #: below are not included.
     jobs: Counter
     #: Number of all running jobs of the pool.
     running_jobs: Counter
@@ -96,7 +97,7 @@ class JobsOverLimits(msgspec.Struct, frozen=True):
 class WhatIfAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     """All elements before and after the changes, parents before children."""
 
-    #: Outcome of the changes of the configuration. If the changes break rules, the person who asks could not make them.
+    #: Outcome of the changes of the configuration. If the changes break rules, the person who asks cannot make these changes.
     plan: PoolPlan
     total_before: Resources
     total_after: Resources
