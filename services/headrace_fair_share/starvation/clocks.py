@@ -1,7 +1,8 @@
 """Starvation clocks: for how long elements have been below what they are owed. Pure.
 
-Every element has two clocks. One runs while the element is below its fair share, the other while a pool is below its strong guarantee.
-Times are counted time (`CountedTime`). Ages survive a restart.
+Every element has two clocks. The first runs while the element is below its fair share. The second is used for pools only, and runs while
+the pool is below its strong guarantee. All times are in counted time (`CountedTime`). The clocks are saved as ages, so they survive a
+restart.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ STARVATION: Final = tuple(StarvationStatus)
 STARVATION_REASON: Final = tuple(StarvationReason)
 _STARVING: Final = STARVATION.index(StarvationStatus.STARVING)
 _AGGRESSIVE: Final = STARVATION.index(StarvationStatus.AGGRESSIVELY_STARVING)
-#: Marks a missing time. Times before the start of the service are negative.
+#: Marks a missing time. It is not -1, because times before the start of the service are negative.
 NO_TIME: Final = np.iinfo(np.int64).min
 
 
@@ -186,7 +187,7 @@ class Coming:
 def coming(clocks: Clocks, timeouts: Timeouts) -> Coming:
     """Predict when `step` will find elements starving if the timeouts stay the same.
 
-    If an element starves aggressively at an earlier time, `starving` has that time.
+    If the timeout of aggressive starvation passes before the other timeout, `starving` is the time at which the aggressive timeout passes.
     """
     aggressive_ms = np.where(timeouts.aggressive_enabled, timeouts.aggressive_ms, np.inf)
     starving = _passes(clocks.below_since, np.minimum(timeouts.starving_ms, aggressive_ms))

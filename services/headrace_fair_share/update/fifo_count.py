@@ -1,4 +1,7 @@
-"""The option `max_schedulable_element_count_in_fifo_pool`: how many operations of a fifo pool are scheduled without a fair share. Pure."""
+"""The option `max_schedulable_element_count_in_fifo_pool`, in short N. Pure.
+
+The first N operations of a fifo pool, in its order, may be scheduled even without a fair share. Later operations need a fair share.
+"""
 
 from __future__ import annotations
 

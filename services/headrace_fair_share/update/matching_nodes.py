@@ -16,8 +16,7 @@ from headrace.resources import Resources
 from headrace_fair_share.hdrf.arrays import amounts_of
 from headrace_fair_share.hdrf.model import Limits, NodeSet
 
-#: Upper bound of the node sets, because each is compared with all others. If there would be more, only the sets of single filters are
-#: used.
+#: Number of node sets up to which unions of sets are added. It is bounded because each set is compared with every other set.
 _MOST_SETS: Final = 200
 
 
