@@ -1,4 +1,4 @@
-"""Free volume: the overflow of full pools goes to siblings that can accept it, if their parents distribute it.
+"""Free volume: the overflow of full pools goes to siblings that can accept it, if the parent is configured to distribute it.
 
 Overflow moves up the tree until it reaches pools that can accept it. A pool that distributes overflow passes it down to those of its
 children that can still accept volume, in proportion to the total flows of these children. The children nearest to their capacity come
@@ -38,7 +38,7 @@ class AdvancedPools:
 
 
 def family_of(flows: Sequence[PoolFlow]) -> AdvancedPools:
-    """Build the family from the parent indexes of the pools."""
+    """Return the pools of an advance with their levels, built from the parent index of each pool."""
     depth, composite = [0] * len(flows), [False] * len(flows)
     for place, flow in enumerate(flows):
         depth[place] = depth[flow.parent] + 1 if flow.parent >= 0 else 0
@@ -95,7 +95,7 @@ def _gathered(family: AdvancedPools, refilled: Refilled, accepts: Flags) -> tupl
 
 
 def _sums(family: AdvancedPools, parts: Floats, children: Indexes) -> Floats:
-    """Return the sums by parent. Children are added one after another."""
+    """Return for each parent the sum over its children, which are added one after another."""
     parents, count = family.parent[children], len(family.parent)
     return np.array([np.bincount(parents, row, count) for row in parts[:, children]])
 

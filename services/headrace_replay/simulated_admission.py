@@ -1,4 +1,4 @@
-"""Admission in a replay: its engine, and the events it records, which are durable at once. Pure."""
+"""Admission in a replay: the engine of admission, and the events that it records. They count as durable at once. Pure."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class ReplayedLedger:
         ]
 
     def is_out(self, run: JobRun) -> bool:
-        """True if the ledger counts this run of a job as one that may be running."""
+        """True if, according to the ledger, this run of a job may be running."""
         operation = self.engine.state.live.get(run.operation)
         if operation is None:
             return False

@@ -57,7 +57,10 @@ def read_request(
 
 
 def _explained(error: BadInput, kind: type[msgspec.Struct], text: str) -> BadInput:
-    """Return an error that says what is accepted. For missing fields and members of enumerations, msgspec's own text does not say it."""
+    """Return an error that says what is accepted.
+
+    If a field is missing or a value is no member of an enumeration, msgspec's own text does not say it.
+    """
     if missing := _MISSING.search(text):
         place = missing[1] if error.place == "request" else f"{error.place}.{missing[1]}"
         return BadInput.because(place, "this field is required")

@@ -25,7 +25,7 @@ _NO_LIMIT: Final = -1
 _LIMITS: Final = ("subs", "data", "payload", "imports", "exports", "conn", "leaf")
 _JETSTREAM_LIMITS: Final = ("mem_storage", "disk_storage", "streams", "consumer")
 
-#: Prefix of the tag of a user's JWT that names a group of the user.
+#: Prefix of the tags in a user's JWT that each name a group of the user.
 _GROUP_TAG: Final = "group:"
 
 JwtClaims = Mapping[str, Any]

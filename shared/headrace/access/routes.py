@@ -48,13 +48,14 @@ _NODE, _PERSON = PartyKind.NODE, PartyKind.PERSON
 
 
 class Reach(enum.IntEnum):
-    """What a person's credential allows. Each reach includes the ones before it."""
+    """What a person's credential allows. Each reach includes the reaches before it."""
 
-    #: Requests that change nothing, and the end of the token itself: a token made with `--read-only`.
+    #: Requests that change nothing, and the request to end the token itself: the reach of a token made with `--read-only`.
     READ = 0
-    #: All requests but those about other tokens: any other token. With a stolen token nobody can make a token that lasts longer.
+    #: All requests but requests about other tokens: the reach of every other token. So nobody can use a stolen token to make a token that
+    #: lasts longer.
     CHANGE = 1
-    #: All requests: the credential of the person.
+    #: All requests: the reach of the person's own credential.
     WHOLE = 2
 
 
