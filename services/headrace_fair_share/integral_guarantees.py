@@ -55,7 +55,7 @@ def integral_pool_capacity_ratio(flow_ratio: float, saturation_period_s: float) 
 def estimated_burst_usage_duration_seconds(ratio_volume: float, burst_ratio: float, flow_ratio: float) -> float | None:
     """Return the seconds that a volume lasts at full burst: ratio volume / (burst ratio - flow ratio).
 
-    None if it lasts forever because the burst does not exceed the flow, rounding aside.
+    None if the volume lasts forever, because the burst exceeds the flow by no more than a rounding error.
     """
     drain = burst_ratio - flow_ratio
     return ratio_volume / drain if drain > EPS else None

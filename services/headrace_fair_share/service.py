@@ -98,7 +98,7 @@ async def serve(runtime: Runtime[FairShareSettings]) -> None:
 
 
 class FairShareService:
-    """The fair share service of one tree. Until it leads, it collects facts and publishes nothing."""
+    """The fair share service of one tree. As a standby it only collects facts and publishes nothing."""
 
     _role: Role
     _clocks: ClockStore
@@ -341,8 +341,8 @@ class FairShareService:
             else:
                 parts = self._publisher.advance(frame, changed, removed)
         if not self._serves_whole:
-            # Requests for a whole snapshot are answered from now on. It was not necessary earlier: this is the first snapshot that the
-            # process publishes.
+            # Requests for a whole snapshot are answered from now on. There was nothing to answer earlier: this is the first snapshot that
+            # the process publishes.
             subject = subjects.share_whole(self._tree)
             await self._runtime.endpoints.serve(subject, WholeRequest, CallerKind.SERVICE, self._on_whole)
             self._serves_whole = True

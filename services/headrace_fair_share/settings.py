@@ -23,8 +23,9 @@ class FairShareSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknow
 
     #: Longest time between two updates; 0: 200 ms with fewer than 1,000 operations, else 1 s.
     fair_share_update_period_ms: Annotated[int, msgspec.Meta(ge=0, le=60_000)] = 0
-    #: Shortest pause between two updates. The pause is at least twice the time that the previous update took, but not more than a second
-    #: for this reason. After an update of 4 ms or more, it is at least four times that time or 100 ms, whichever is shorter.
+    #: Shortest pause between two updates. After a long update the pause is longer: at least twice the time that the update took, and, if
+    #: the update took 4 ms or more, at least four times that time or 100 ms, whichever is shorter. This rule never makes the pause longer
+    #: than a second.
     update_spacing_ms: Annotated[int, msgspec.Meta(ge=0, le=60_000)] = 5
     #: Longest time that an update waits for the volumes of integral guarantees.
     advance_budget_ms: Annotated[int, msgspec.Meta(ge=1, le=60_000)] = 20

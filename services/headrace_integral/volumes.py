@@ -3,7 +3,7 @@
 A volume is an amount times seconds. The flow of a pool is the same share of every resource of the cluster, so it is a single number. So is
 the grant of a pool. Volumes are arrays with one column for each pool, and rows in the order of `headrace.resources.RESOURCE_NAMES`. An
 amount times a real number is rounded to whole units, halves away from zero. A volume times a real number is rounded in its cpu part only
-(hundredths of a core-second); the other parts are plain doubles. Every product is rounded by itself, in this order.
+(hundredths of a core-second); the other parts are plain doubles. Every product is rounded by itself.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def refilled(before: Floats, refill: Refill) -> Refilled:
 def keeps_bounds(before: Floats, after: Floats, capacity: Floats) -> Flags:
     """True for each pool whose volume is not negative and not above its capacity.
 
-    A volume that was above its capacity before may stay there if it did not grow. Free volume fills a pool up to its
-    capacity, and rounding may exceed the capacity by the last bit.
+    Two exceptions also give True: a volume that was above its capacity before and did not grow, and a volume that exceeds the capacity by a
+    rounding error, which occurs when free volume fills a pool.
     """
     within = (after >= 0.0) & (after <= np.maximum(before, capacity) * (1.0 + _LAST_BITS))
     return np.asarray(within.all(axis=0))

@@ -118,7 +118,7 @@ def _compared(after: Tree, recorded: UsageSeries, *accounts: ReplayAccount) -> I
 def _sooner_and_later(
     before: ReplayAccount, after: ReplayAccount, parents: Mapping[PoolName, PoolName]
 ) -> tuple[Counter[PoolName], Counter[PoolName]]:
-    """Count by pool, with its subtree, the operations that end sooner, and those that end later, under the other configuration."""
+    """Count how many operations end sooner, and how many later, under the other configuration: by pool, with all pools below it."""
     sooner: Counter[PoolName] = Counter()
     later: Counter[PoolName] = Counter()
     for operation in before.over.keys() | after.over.keys():

@@ -80,7 +80,7 @@ class Recording:
         self.runs: list[JobRun] = []
         self.users: dict[OperationId, str] = {}
         self.specs: dict[OperationId, OperationSpec] = {}
-        #: Operations that are not replayed: those that run in several trees, and those whose start the log does not contain.
+        #: Operations that are not replayed because they run in several trees, or because the log does not contain their start.
         self.of_several_trees: set[OperationId] = set()
         self.forgotten: set[OperationId] = set()
         self._hubs: dict[PoolName, PoolName] = {}
@@ -172,7 +172,7 @@ class Recording:
         self.actions.append(Action(at_ms, self.users[request.operation], request))
 
     def _asked(self, event: OperationStarted) -> OperationSpec:
-        """Return the spec as the user asked for it, as far as the log shows it. It has no pool if a rule chose the pool."""
+        """Return the spec as the user gave it, as far as the log shows. It has no pool if a placement rule chose the pool."""
         pool = self._hubs.get(event.spec.pool, event.spec.pool)
         if any(each.rule for each in event.placements):
             pool = PoolName("")
@@ -183,7 +183,7 @@ class Recording:
 
 
 class JobLengths:
-    """Lengths and results of the runs of jobs, according to the log from the beginning of the replay on.
+    """Lengths and results of the runs of jobs in the replayed period, according to the log.
 
     A run that was aborted or lost shows only that the job would have taken longer than that run. If a new run of a job continues where the
     previous run stopped (`interruptible`), the length of the job is the sum of its runs.

@@ -1,4 +1,4 @@
-"""Admission in a replay: the engine of admission, and the events that it records. They count as durable at once. Pure."""
+"""Admission in a replay: its engine, and the events that the engine records. The events count as durable at once. Pure."""
 
 from __future__ import annotations
 

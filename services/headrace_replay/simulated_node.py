@@ -48,7 +48,7 @@ class Surroundings(Protocol):
         ...
 
     def on_job_begun(self, run: Run, started_at_ms: int) -> tuple[int, JobResult]:
-        """Return for how many milliseconds from its start the job runs by itself, and how it ends."""
+        """Return for how many milliseconds from its start the job runs if it is not interrupted, and its result then."""
         ...
 
     def on_job_over(self, run: Run, end: JobEnd, *, preempted: bool) -> None:

@@ -268,14 +268,14 @@ class World:
     # --- nodes ----------------------------------------------------------------------------------------------------
 
     def on_heartbeat(self, node: SimulatedNode, heartbeat: Heartbeat) -> None:
-        """Hand a heartbeat to the allocator, and its answer to the node."""
+        """Hand a heartbeat to the allocator, and the allocator's answer to the node."""
         orders = self._take(self.allocator.on_heartbeat(heartbeat, self.now))
         if orders is None:
             raise BrokenReplay(f"the allocator did not answer node {heartbeat.node}")
         self.at(self._now_ns, lambda: node.on_orders(orders))
 
     def on_job_begun(self, run: Run, started_at_ms: int) -> tuple[int, JobResult]:
-        """Return for how many milliseconds from its start the job runs by itself, and how it ends."""
+        """Return for how many milliseconds from its start the job runs if it is not interrupted, and its result then."""
         key = (run.job.operation, run.job.index)
         self.account.on_job_begun(run.job.operation, started_at_ms)
         self._begun[run.job] = (run, started_at_ms)

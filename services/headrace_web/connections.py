@@ -28,13 +28,13 @@ class Strangers:
         self._persons: dict[object, str] = {}
 
     def add(self, address: object, transport: asyncio.Transport) -> None:
-        """Add a new connection. If there are too many without a secret, close the oldest of them."""
+        """Add a new connection. If too many connections have shown no secret, close the oldest of them."""
         self._transports[address] = transport
         if len(self._transports) > MOST_STRANGERS:
             self._transports.pop(next(iter(self._transports))).abort()
 
     def admit(self, address: object, person: str) -> None:
-        """Note that a connection has shown a token of a person. If the person has too many, close another of them."""
+        """Note that a connection has shown a token of a person. If the person has too many connections, close another of them."""
         transport = self._taken(address)
         if transport is None:
             return

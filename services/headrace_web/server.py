@@ -37,7 +37,7 @@ _ADDRESS: Final = "127.0.0.1"
 _SECRET_BYTES: Final = 32
 #: Seconds that unfinished answers get when the service stops. The time is bounded because streams never end by themselves.
 _STOP_S: Final = 1
-#: Settings of uvicorn that switch off everything but HTTP itself.
+#: Settings of uvicorn. They switch off everything but HTTP itself, and bound the time that it takes to stop.
 _CONFIG: Final[dict[str, Any]] = {
     "ws": "none",
     "lifespan": "off",
@@ -108,7 +108,10 @@ class _KeepingDoor(Door):
 
 
 class _Server(uvicorn.Server):
-    """A server that handles signals itself. uvicorn would raise them again before the folder of the header file is removed."""
+    """A server that handles signals itself.
+
+    uvicorn would end the process by the signal before the folder of the header file is removed.
+    """
 
     #: Signals that arrived. After the first signal the server finishes its answers, a second signal ends the server at once.
     signals: tuple[int, ...] = ()

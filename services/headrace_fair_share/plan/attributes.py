@@ -16,10 +16,10 @@ _AVERAGE: Final = Attribute("historic_usage_average", Number(0, 1e6), "average o
 
 
 class PlannedPool(PoolConfig, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The settings of a pool in the file of a plan: those of every pool, and attributes that only such a file has."""
+    """The settings of a pool in the file of a plan: the settings that every pool has, and attributes that only such a file has."""
 
     historic_usage_average: float = 0.0
-    #: Volume as amounts times seconds. None: the volume of a pool with steady demand, which is what its flow adds in one smooth period.
+    #: Volume as amounts times seconds. None: the volume that the flow of the pool adds in one smooth period, as under steady demand.
     accumulated_resource_volume: PartialResources | None = None
     #: The volume as a share of the cluster times seconds, in place of amounts.
     accumulated_resource_ratio_volume: float | None = None

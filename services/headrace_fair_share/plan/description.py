@@ -63,7 +63,7 @@ class Description:
     tree: PoolTree
     #: The input of one update. If the plan gives no volume for a pool, the pool has the volume of a pool with steady demand.
     input: TreeInput
-    #: Line of each pool and of each operation in the file.
+    #: Line of the file at which each pool (in `operation_lines`: each operation) stands.
     pool_lines: dict[str, int] = field(default_factory=dict)
     operation_lines: dict[str, int] = field(default_factory=dict)
 
@@ -112,7 +112,7 @@ def _total(root: Map, problems: Problems) -> Resources:
 
 
 def _usable(schema: Schema, values: object, place: str, problems: Problems) -> Any:
-    """Read the usable attributes, and report the others as problems."""
+    """Read the usable attributes, and report the unusable attributes as problems."""
     changed, found = schema.usable(schema.of(), values, place)
     problems.add(*found)
     return changed.value
@@ -199,7 +199,7 @@ def _pool_input(tree: PoolTree, name: PoolName, places: Mapping[PoolName, int], 
 def _savings(tree: PoolTree, pool: PoolInput, total: Resources, smooth_period_s: float) -> IntegralState | None:
     """Return the volume of an integral pool.
 
-    If the plan gives no volume, it is the volume of a pool with steady demand, which is what the flow adds in one smooth period.
+    If the plan gives no volume, it is the volume that the flow of the pool adds in one smooth period, as under steady demand.
     """
     settings = tree.pools[PoolName(pool.name)].settings
     if pool.integral is IntegralType.NONE or not isinstance(settings, PlannedPool):

@@ -34,8 +34,8 @@ def below_fair_share(
 ) -> Bools:
     """Return True where an element uses less than min(tolerance * fair share, demand).
 
-    The tolerance is 1 for an operation whose fair share covers its demand. It is owed all its jobs, and with a smaller tolerance it would
-    not starve while only its last job is missing.
+    The tolerance is 1 for an operation whose fair share covers its demand. Such an operation is owed all its jobs, and with a smaller
+    tolerance it would not starve while only its last job is missing.
     """
     whole = is_operation & owed_everything(fair, demand)
     return _is_above(np.minimum(np.where(whole, 1.0, tolerance) * fair, demand), usage, fair, demand)
@@ -54,7 +54,7 @@ def below_guarantee(usage: Floats, strong: Floats, fair: Floats, demand: Floats)
 def _is_above(one: Floats, other: Floats, fair: Floats, demand: Floats) -> Bools:
     """Return True where `one` is greater than `other` in every resource in which the element's fair share is below its demand.
 
-    Where no resource is like this, `one` must be greater in at least one resource.
+    If there is no such resource, `one` must be greater in at least one resource.
 
     A difference up to `EPS` counts as rounding. Otherwise an element that has exactly its fair share could starve forever.
     """
@@ -74,7 +74,7 @@ class Timeouts:
 
 
 def small_operation_factor(needed_slots: Ints | int, coefficient: float) -> Floats:
-    """Return the fraction of their timeouts after which operations starve, from 0 to 1: min(needed slots / coefficient, 1).
+    """Return the factor by which the timeouts of operations are shortened, from 0 to 1: min(needed slots / coefficient, 1).
 
     `coefficient` is the tree's `allocation_count_preemption_timeout_coefficient`, at least 1.
     """
@@ -107,7 +107,7 @@ PREEMPTION_PRIORITY: Final = tuple(PreemptionPriority)
 
 
 def preemption_priorities(starvation: Ints, schedulable: Bools, parent: Ints, pools: int, scope: PriorityScope) -> Ints:
-    """Return the priority of each operation: by its own starvation, or by the strongest starvation on its path to the root.
+    """Return the priority of each operation. It follows from the operation's own starvation, or from the strongest on its path to the root.
 
     Elements are the root, `pools` - 1 pools (parents before children), then operations. `parent` is the position of each element's parent,
     -1 for the root.

@@ -246,7 +246,7 @@ class InputMaker:
         return anew
 
     def _most_by_ratio(self, place: int) -> Resources | None:
-        """Return the most that a pool may be owed because of its `max_share_ratio`. None if the pool has no such option."""
+        """Return the largest amount that `max_share_ratio` lets a pool be owed. None if the pool does not have this option."""
         ratio = self._share_ratios.get(place)
         return None if ratio is None else self._total.part((ratio, ratio, ratio, ratio, ratio))
 

@@ -1,6 +1,7 @@
 """The option `max_schedulable_element_count_in_fifo_pool`, in short N. Pure.
 
-The first N operations of a fifo pool, in its order, may be scheduled even without a fair share. Later operations need a fair share.
+The first N operations of a fifo pool, in the order of the pool, may be scheduled even without a fair share. Later operations are scheduled
+only if they have a fair share.
 """
 
 from __future__ import annotations

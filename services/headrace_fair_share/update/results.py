@@ -211,7 +211,7 @@ def _status(below_since_ms: int) -> SchedulingStatus:
     return SchedulingStatus.NORMAL if below_since_ms == NO_VALUE else SchedulingStatus.BELOW_FAIR_SHARE
 
 
-#: The parts of `ShareItem.fair_share`, in the order of its type.
+#: The parts of `ShareItem.fair_share`, in the order in which its type declares them.
 _PARTS: Final = {
     "strong_guarantee": _plain("strong_part"),
     "integral_guarantee": _plain("integral_part"),
@@ -224,7 +224,7 @@ def _fair_share(elements: Elements, results: ElementResults, at: Ints) -> Iterab
     return map(DetailedShare, *(part.values(elements, results, at) for part in _PARTS.values()))
 
 
-#: The fields of `ShareItem`, in the order of this type.
+#: The fields of `ShareItem`, in the order in which the type declares them.
 _FIELDS: Final = {
     "kind": _of_element(Elements.kind),
     "name": _of_element(lambda elements, place: elements.names[place]),

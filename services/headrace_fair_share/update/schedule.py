@@ -5,8 +5,8 @@ is the time that it took. The pause is the configured spacing, or twice the cost
 ms or more, the pause is at least four times the cost or 100 ms, whichever is shorter. A cost never makes the pause longer than a second.
 Without a change, the next update starts after a period.
 
-Every few seconds an update is computed from scratch, which takes much longer. It is placed between changes where possible and is not
-followed by a pause for its cost, so that it hardly delays the start of an operation.
+Every few seconds an update is computed from scratch, which takes much longer. It runs at a time without changes where possible, and its
+cost does not lengthen the pause after it. So it hardly delays the start of an operation.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class UpdateSchedule:
     """The schedule of all updates in one run of the service."""
 
     def __init__(self, spacing_us: int, period_us: int, afresh_period_us: int) -> None:
-        """Create the schedule. A period of 0 means the default: 200 ms below 1,000 operations, 1 s from there on."""
+        """Create the schedule. A period of 0 means the default: 200 ms with fewer than 1,000 operations, else 1 s."""
         self._spacing_us = spacing_us
         self._period_us = period_us
         self._afresh_period_us = afresh_period_us
@@ -88,9 +88,9 @@ class UpdateSchedule:
     def on_compute(self, now: Moment, elements: int, *, afresh: bool) -> bool:
         """Record that the computation starts. Return True if it is expected to be brief.
 
-        The cost of the update counts from here. A computation is expected to be brief if it has at most `_FEW_ELEMENTS` elements, or at
-        most that many more than the last computation, if that was brief. A computation from scratch (`afresh`) is never expected to be
-        brief.
+        The cost of the update counts from here. A computation is expected to be brief if it has at most `_FEW_ELEMENTS` elements, or if the
+        last computation was brief and had at most `_FEW_ELEMENTS` fewer elements. A computation from scratch (`afresh`) is never expected
+        to be brief.
         """
         self._computed_since_us, self._elements, self._afresh = now.steady_us, elements, afresh
         return not afresh and elements <= self._brief_elements

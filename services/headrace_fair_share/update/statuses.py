@@ -1,4 +1,4 @@
-"""Judges which elements starve, by the tree's own rules or by those of a YARN policy. Pure."""
+"""Judges which elements starve, by the rules of Headrace or by the rules of a YARN policy. Pure."""
 
 from __future__ import annotations
 

@@ -196,8 +196,8 @@ class _Pairs:
     def _differences(self) -> Floats:
         """Return how much each element differs.
 
-        The number is the difference in fair share as a fraction of the cluster, plus 1 if starvation differs, plus 2 if only one world
-        has the element.
+        The number is the difference in fair share as a fraction of the cluster, plus 1 if the element starves at another time, plus 2 if
+        only one world has the element.
         """
         before, after = (
             _figures(world, there) for world, there in zip((self._before, self._after), self._there, strict=True)
@@ -214,7 +214,7 @@ class _Pairs:
 
 
 class _Figures(NamedTuple):
-    """Figures of elements in one world; zeros for elements that this world does not contain."""
+    """Figures of elements in one world. An element that this world does not contain has zeros, and never starves."""
 
     #: Fair share, guarantee and demand. Usage is the same in both worlds.
     amounts: tuple[Floats, Floats, Floats]

@@ -31,7 +31,8 @@ def refresh(queue: LeafQueue, clocks: ShareTimes, now_ms: int, rules: Rules) -> 
 def due_to(queue: LeafQueue, clocks: ShareTimes, now_ms: int, rules: Rules) -> Due:
     """Return the amounts that are due to a queue that was short for longer than its timeouts.
 
-    The threshold decides only whether something is due. The amount due is what is missing to the whole fair share.
+    The threshold decides only whether something is due. The amount due is what is missing up to the whole fair share, or to the demand if
+    that is smaller.
     """
     to_min = to_fair = ZERO
     if now_ms - clocks.least.get(queue.key, now_ms) > queue.min_timeout_ms:

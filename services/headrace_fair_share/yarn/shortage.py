@@ -30,7 +30,7 @@ class Due(NamedTuple):
 
     to_fair_share: Resources = ZERO
     to_min_share: Resources = ZERO
-    #: True if the last update found this shortage, so that preemption must handle it.
+    #: True if the last update found this shortage, so that preemption must handle it. False if an earlier update found it.
     claims: bool = False
 
     @property
@@ -128,7 +128,7 @@ def part_of(share: Resources, threshold: float) -> Resources:
 def _short_of_fair_share(
     queue: LeafQueue, one: Applicant, clocks: MutableMapping[str, int], now_ms: int, total: Resources
 ) -> Resources | None:
-    """Return the amount that brings an operation to its threshold of the fair share, None if it does not starve."""
+    """Return the amount that an operation needs to reach the threshold of its fair share. None if the operation does not starve."""
     usage = one.sibling.usage
     wanted = part_of(one.fair_share, queue.threshold).within(one.sibling.demand)
     since_ms = clocks.setdefault(one.key, now_ms)

@@ -1,7 +1,7 @@
 """An endpoint of the HTTP API: a method, a path, and the function that answers. All the rest follows from the function's signature.
 
 The function takes the context and one request Struct. It checks the request, and then returns an answer Struct or an asynchronous generator
-of events. Its docstring describes the endpoint.
+of events. The docstring of the function describes the endpoint.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The events of the tree for all readers at once: one subscription, however many browsers and programs follow it.
 
-A reader that is slower than the events loses the oldest of them. A reader that comes back with the id of its last event gets the events
-that came since, as far as this process still keeps them. In both cases a `missed` event stands where events are missing. An event
-`following` says that no later event is left out.
+A reader that takes events more slowly than they arrive loses the oldest of the waiting events. A reader that comes back with the id of its
+last event gets the events that came since, as far as this process still keeps them. In both cases a `missed` event stands where events are
+missing. An event `following` says that the service receives all events from then on.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LINGER_S: Final = 30.0
 _AGAIN_S: Final = 2.0
 #: Upper bound of the digits in an id. Python refuses to read a number of thousands of them.
 _MOST_DIGITS: Final = 20
-#: Service that a `missed` event names if this process dropped the events, or no longer has them.
+#: Service that a `missed` event names as its cause if this process dropped the events, or no longer has them.
 _SERVICE: Final = "web"
 _FOLLOWING: Final = Event("following", {})
 
@@ -68,7 +68,7 @@ class EventHub:
         #: Part of every id, so that ids of this process differ from ids of an earlier process.
         self._run = clock.wall_ms()
         self._readers: set[_Reader] = set()
-        #: Events that were received since the last pause, each with its number.
+        #: Events that were received since there last were no readers, each with its number.
         self._past: deque[tuple[int, Happening]] = deque(maxlen=_MOST_PAST)
         self._number = 0
         self._changed = anyio.Event()
@@ -85,7 +85,8 @@ class EventHub:
                     with anyio.move_on_after(_LINGER_S):
                         await self._until(lambda: bool(self._readers))
                 tasks.cancel_scope.cancel()
-            # One number is skipped: it stands for all events that are not received in the pause.
+            # One number is skipped. It stands for all events that are missed while there are no readers, so that a reader that comes back
+            # notices the gap.
             self._number += 1
             self._past.clear()
 

@@ -99,7 +99,7 @@ class JobsPage(msgspec.Struct, frozen=True):
 class Explained(msgspec.Struct, frozen=True):
     """Why an operation runs or waits."""
 
-    #: Every pool level with its counts and limits.
+    #: The counts and limits at every level of pools.
     limits: OperationExplanation
     #: For each tree, what keeps the operation's jobs from starting there. Trees whose allocator does not answer or does not know the
     #: operation yet are left out.

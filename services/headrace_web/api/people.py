@@ -56,7 +56,7 @@ class UsageRequest(msgspec.Struct, frozen=True):
     since: date
     #: First day after the period.
     until: date
-    #: Some of `day`, `user`, `pool`, `tree` and `operation`; with `tree` a pool includes all pools below it.
+    #: Some of `day`, `user`, `pool`, `tree` and `operation`. With `tree`, the consumption of a pool includes all pools below it.
     by: tuple[By, ...] = (By.USER,)
     #: Only this pool and the pools below it.
     pool: str = ""

@@ -1,4 +1,4 @@
-"""Server-sent events: the response that sends them until the reader leaves.
+"""Server-sent events: the response that sends events until the reader leaves.
 
 Events that wait at the same time are sent in one write, because a write costs far more than an event.
 """
@@ -18,7 +18,8 @@ from headrace.errors import HeadraceError
 from headrace_web.api.endpoint import Event
 from headrace_web.api.problems import problem, problem_of
 
-#: Seconds of silence after which a comment is sent, so that proxies keep the connection open and a gone reader is noticed.
+#: Seconds of silence after which a comment is sent, so that proxies keep the connection open, and the service notices if the reader is
+#: gone.
 _SILENCE_S: Final = 15.0
 #: Number of waiting bytes at which no further event is added to a write.
 _MOST_BYTES: Final = 64 * 1024

@@ -68,8 +68,8 @@ class AccountAuthority(msgspec.Struct, frozen=True, kw_only=True):
     def account_jwt(self, known: str, revoked: Mapping[str, int], now_s: int) -> str | None:
         """Return a signed JWT of the account that also revokes these keys, or None if the `known` JWT needs no change.
 
-        Revocations whose time has passed are left out. By then all JWTs for the key have expired, or the key was revoked only for a pause
-        that is over now.
+        Revocations whose time has passed are left out. At that time all JWTs for the key have expired, or the pause for which the key was
+        revoked is over.
         """
         claims = jwt.claims_of(known)
         added = jwt.with_revoked(claims, revoked)

@@ -1,8 +1,8 @@
 """The tables of all subjects with their senders and receivers, and of all buckets and streams with their writers and readers.
 
 `headrace.access.permissions` builds the permissions of each credential from these tables, and the server refuses everything else. `{node}`,
-`{host}`, `{user}` and `{tree}` are placeholders. In the permissions of the party that a placeholder names, it stands for the party's own
-name or tree. In the permissions of the party on the other side it stands for any name.
+`{host}`, `{user}` and `{tree}` are placeholders. In the permissions of the party that a placeholder names, the placeholder stands for the
+party's own name or tree. In the permissions of the party on the other side, the placeholder stands for any name.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route(subjects.decisions("{tree}"), (_ALLOCATOR,), (_PERSON,), is_request=False),
     Route(subjects.integral_advance("{tree}"), (_FAIR_SHARE,), (_INTEGRAL,)),
     Route(subjects.integral_volumes("{tree}"), (_FAIR_SHARE,), (_INTEGRAL,)),
-    # Nodes may answer as well: they remember the terms of their allocators.
+    # Nodes may answer as well, because they remember the terms of their allocators.
     Route(subjects.WHO, _SERVICES, (*_SERVICES, _NODE)),
     Route(subjects.FIGURES, (_ADMISSION,), (*_SERVICES, _NODE)),
 )

@@ -1,4 +1,4 @@
-"""Idle pools, which have no operation that an update must compute, in themselves or below. Updates of unsaturated trees skip them. Pure."""
+"""Idle pools: neither they nor pools below have operations that an update must compute. Updates of unsaturated trees skip them. Pure."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def _fits(demand: Share, limits: Share) -> bool:
 
 
 def _nodes_have_all(tree: TreeInput, wholes: _Wholes) -> bool:
-    """Return True if each set of nodes certainly has all resources that the operations restricted to the set demand."""
+    """Return True if each set of nodes certainly has all resources that are demanded by the operations that can run only on this set."""
     wanted = [Resources.sum(tree.operations[place].demand for place in places) for places in tree.node_classes]
     for each in tree.node_sets:
         demand = _share(Resources.sum(wanted[number] for number in each.classes).as_tuple(), wholes)
