@@ -47,7 +47,7 @@ def pool_list(engine: FairShareEngine, request: GetPools, version: Version) -> P
         order = [PoolName(request.name)]
     first = _first(order, request)
     matching = (place for place in range(first, len(order)) if view.matches(order[place], request))
-    # One more pool than the page has is searched for: if it exists, there is another page.
+    # One pool more than fits the page is looked for. If there is such a pool, another page follows.
     places = list(islice(matching, request.limit + 1))
     wanted = [order[place] for place in places[: request.limit]]
     operations = view.operations(wanted, request) if request.operations else {}

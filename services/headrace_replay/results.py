@@ -16,7 +16,7 @@ from headrace.resources import RESOURCE_NAMES, Resources
 from headrace.wire.replay import ReplayedPool
 from headrace.wire.snapshots import ElementKind, ShareFrame, ShareItem
 
-#: Upper bound of the stretches of a series.
+#: Largest number of stretches into which a period is divided.
 _MOST_STRETCHES: Final = 144
 _SHORTEST_MS: Final = 250
 _HOUR_MS: Final = 3_600_000

@@ -38,7 +38,7 @@ _NO_BYTES_LIMIT = 2**62
 
 
 class ReplayedLedger:
-    """The operations of a replay."""
+    """The operations of a replay, kept by the engine of admission."""
 
     def __init__(self, task: ReplayTask, recording: Recording, after: Tree, now: Moment) -> None:
         self._tree = task.tree

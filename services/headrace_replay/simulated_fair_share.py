@@ -35,7 +35,7 @@ _STEPS_UNTIL_AFRESH: Final = 10
 
 
 class ReplayedShares:
-    """The shares of a replay."""
+    """The shares of a replay, computed by the engines of fair share and integral."""
 
     def __init__(self, task: ReplayTask, after: Tree, publish: Callable[[Publish], None]) -> None:
         step_us = task.step_ms * _US_PER_MS

@@ -26,7 +26,7 @@ from headrace_web.logins import Logins
 from headrace_web.shared_door import TICKET_S, SharedDoor, log_in
 from headrace_web.token_sessions import NoSession, TokenSessions
 
-#: Largest body of a request that needs no secret, in bytes. The second has a JWT.
+#: Largest body of a request that needs no secret, in bytes. The second bound is for the request with a JWT.
 _LARGEST_BYTES: Final = 1024
 _LARGEST_FINISH_BYTES: Final = 40 * 1024
 _NAME_BYTES: Final = 32
@@ -35,7 +35,7 @@ _REVOKE_S: Final = 5.0
 
 
 class Ticket(msgspec.Struct, frozen=True):
-    """The body of the request with which a browser enters."""
+    """The body of the request with which a browser is admitted."""
 
     ticket: str
 

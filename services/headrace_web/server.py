@@ -121,7 +121,7 @@ class _Server(uvicorn.Server):
         yield
 
     async def stop_at_signal(self, stopping: anyio.Event) -> None:
-        """Wait for SIGINT and SIGTERM, and set `stopping` at the first, until cancelled."""
+        """Set `stopping` at the first SIGINT or SIGTERM. Runs until cancelled."""
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async for number in signals:
                 self.signals = (*self.signals, number)

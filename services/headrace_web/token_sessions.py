@@ -35,7 +35,7 @@ MOST_OF_PERSON: Final = 64
 MOST_CONNECTING: Final = 32
 #: Seconds after which an unused session is closed.
 _IDLE_S: Final = 60.0
-#: Seconds for a connection to the bus, and for a request.
+#: Largest number of seconds for connecting to the bus, and for a request.
 _TIMEOUT_S: Final = 10.0
 
 
@@ -89,7 +89,7 @@ class TokenSession:
         self._decided.set()
 
     def count_user(self, change: int) -> None:
-        """Count a request that begins (1) or ends (-1)."""
+        """Record that a request begins to use the session (`change` is 1) or ends (-1)."""
         self.users += change
         self.used_at_s = anyio.current_time()
         self._changed.set()
@@ -117,7 +117,7 @@ class TokenSessions:
 
     @asynccontextmanager
     async def use(self, text: str) -> AsyncIterator[TokenSession]:
-        """Keep the session of a token for a request. Raises `NoSession`."""
+        """Yield the session of a token, and keep it open for a request. Raises `NoSession`."""
         key = hashlib.sha256(text.encode()).digest()
         session = self._sessions.get(key)
         if session is None or session.ended.is_set():

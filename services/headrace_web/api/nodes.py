@@ -129,7 +129,7 @@ async def shut_out_node(context: Context, request: NodeOnly) -> ChangedNode:
 
 
 async def remove_node(context: Context, request: NodeOnly) -> ChangedNode:
-    """Remove a node that is drained and empty, or silent."""
+    """Remove a node, which must either be drained and empty, or be silent."""
     return await context.client.change_node(request.node, NodeChange.REMOVE)
 
 

@@ -253,7 +253,7 @@ async def explain_operation(context: Context, request: OneOperation) -> Explaine
 
 
 async def get_history(context: Context, request: HistoryRequest) -> AsyncGenerator[Event, None]:
-    """Send the events of an operation that the log keeps, the oldest first, then `end`."""
+    """Send the events of an operation that are still in the log, the oldest first, then `end`."""
     await context.client.get(request.operation)
 
     async def events() -> AsyncGenerator[Event, None]:
@@ -288,7 +288,7 @@ async def read_logs(context: Context, request: LogRequest) -> AsyncGenerator[Eve
 
 
 async def update_operation(context: Context, request: UpdateRequest) -> OperationView:
-    """Change weight, pool or time limit of a live operation, all or nothing."""
+    """Change weight, pool or time limit of a live operation. Either all of the changes are made or none."""
     client = context.client
     pool = None if request.pool is None else await client.pools.at(request.pool)
     return await client.update(

@@ -112,7 +112,7 @@ async def add_members(context: Context, request: GroupMembers) -> Group:
 
 
 async def remove_members(context: Context, request: GroupMembers) -> Group:
-    """Remove people from a group, all or none."""
+    """Remove people from a group. Either all of them are removed or none."""
     return await context.client.groups.remove(request.group, request.members)
 
 

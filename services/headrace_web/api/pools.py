@@ -143,7 +143,7 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """Changes of a tree, all or none."""
+    """Changes of a tree, of which either all are made or none."""
 
     changes: Annotated[list[Change], msgspec.Meta(min_length=1, max_length=1000)]
     tree: Tree = ""

@@ -20,7 +20,7 @@ from headrace.wire.defects import bad_input
 
 R = TypeVar("R", bound=msgspec.Struct)
 
-#: Largest body of a request, in bytes. A message of the bus is smaller.
+#: Largest body of a request, in bytes. A larger body could not be used, since a message of the bus must be smaller.
 LARGEST_BODY_BYTES: Final = 1024 * 1024
 #: A name of a field in a place such as `changes[0].change`.
 _NAMES: Final = re.compile(r"[A-Za-z_]\w*")

@@ -87,7 +87,7 @@ class Store(msgspec.Struct, frozen=True):
     name: str
     #: Each writer with the keys that it writes. `{role}` is the writer's role, `>` any key. The key of a log is its subject.
     writers: tuple[tuple[PartyKind, str], ...]
-    #: Services that read but never write.
+    #: Services that read the store but never write to it.
     readers: tuple[PartyKind, ...]
     history: int = 1
     #: True if the writers of the store remove entries that they no longer need.
