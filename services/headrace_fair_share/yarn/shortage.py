@@ -48,14 +48,14 @@ class Applicant(NamedTuple):
 
 
 class LeafQueue(NamedTuple):
-    """A pool that contains operations."""
+    """A pool whose starvation is checked: it may starve itself, or has operations that may starve."""
 
     key: str
     policy: QueuePolicy
     usage: Resources
     demand: Resources
     fair_share: Resources
-    #: The minimum share; zero for pools that are not leaves.
+    #: The minimum share; zero for a pool that has child pools, too.
     least: Resources = ZERO
     threshold: float = 0.5
     #: Milliseconds below the threshold of the fair share after which starvation begins; infinite if it never begins.
