@@ -1,8 +1,8 @@
 """Formulas of integral guarantees, as displayed for pools and for a tree. Pure.
 
 Ratios are fractions of the tree's total. Volumes are amounts times seconds, cpu in cores (not hundredths) as in everything displayed. Ratio
-volumes are shares times seconds. The ratio of a guarantee is the largest of its ratios over the resources. The ratio volume of a volume is
-the smallest of its ratio volumes over the resources.
+volumes are shares times seconds. A guarantee has one ratio for each resource, and the largest of them is called the ratio of the guarantee.
+A volume has one ratio volume for each resource, and the smallest of them is called the ratio volume of the volume.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _CENTS = 100
 
 
 def specified_ratio(amount: Resources, total: Resources) -> float:
-    """Return max over resources of amount / total, 0 in a cluster without resources.
+    """Return the largest quotient of amount and total over all resources; 0 in a cluster without resources.
 
-    This is `specified_resource_flow_ratio` and `specified_burst_ratio`.
+    With the flow as amount, this is a pool's `specified_resource_flow_ratio`; with the burst, its `specified_burst_ratio`.
     """
     return max(
         (part / whole for (_, part), (_, whole) in zip(_plain(amount), _plain(total), strict=True) if whole > 0),
@@ -28,10 +28,10 @@ def specified_ratio(amount: Resources, total: Resources) -> float:
 
 
 def resources_of_ratio(total: Resources, ratio: float) -> dict[str, float]:
-    """Return total times the ratio by resource, cpu in cores.
+    """Return the total multiplied by the ratio, for each resource; cpu in cores.
 
-    This computes `specified_resource_flow` and `specified_burst_guarantee_resources`. For the resource that the ratio comes from, the
-    result is the configured amount. For the other resources it is the amount that the pool effectively has.
+    This computes `specified_resource_flow` and `specified_burst_guarantee_resources`. For the resource from which the ratio was computed,
+    the result is the configured amount. For every other resource, it is the amount that the pool effectively has.
     """
     return {name: whole * ratio for name, whole in _plain(total)}
 
@@ -43,19 +43,19 @@ def accumulated_resource_volume(volume: Volume) -> dict[str, float]:
 
 
 def integral_pool_capacity(total: Resources, flow_ratio: float, saturation_period_s: float) -> dict[str, float]:
-    """Return the largest volume by resource, cpu in core-seconds: total times flow ratio times saturation period."""
+    """Return the volume of a full pool by resource, cpu in core-seconds: total times flow ratio times saturation period."""
     return {name: whole * flow_ratio * saturation_period_s for name, whole in _plain(total)}
 
 
 def integral_pool_capacity_ratio(flow_ratio: float, saturation_period_s: float) -> float:
-    """Return the largest ratio volume, as share times seconds: flow ratio times saturation period."""
+    """Return the ratio volume of a full pool, as share times seconds: flow ratio times saturation period."""
     return flow_ratio * saturation_period_s
 
 
 def estimated_burst_usage_duration_seconds(ratio_volume: float, burst_ratio: float, flow_ratio: float) -> float | None:
     """Return the seconds that a volume lasts at full burst: ratio volume / (burst ratio - flow ratio).
 
-    None if it lasts forever because the burst does not exceed the flow, rounding aside.
+    None if the volume lasts forever, because the burst exceeds the flow by no more than a rounding error.
     """
     drain = burst_ratio - flow_ratio
     return ratio_volume / drain if drain > EPS else None
@@ -64,7 +64,7 @@ def estimated_burst_usage_duration_seconds(ratio_volume: float, burst_ratio: flo
 def distribution(
     total: Resources, strong: Iterable[Resources], total_flow_ratio: float, total_burst_ratio: float
 ) -> ResourceDistribution:
-    """Return the sums of the top pools' strong guarantees, and of the flows and bursts of all pools."""
+    """Return how much of the total is guaranteed: by the strong guarantees of the top pools, and by the flows and bursts of all pools."""
     promised = dict(_plain(Resources.sum(strong)))
     flow, burst = resources_of_ratio(total, total_flow_ratio), resources_of_ratio(total, total_burst_ratio)
     distributed = {name: promised[name] + max(flow[name], burst[name]) for name in RESOURCE_NAMES}

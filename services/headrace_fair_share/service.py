@@ -98,7 +98,7 @@ async def serve(runtime: Runtime[FairShareSettings]) -> None:
 
 
 class FairShareService:
-    """The fair share service of one tree. Until it leads, it collects facts and publishes nothing."""
+    """The fair share service of one tree. As a standby it only collects facts and publishes nothing."""
 
     _role: Role
     _clocks: ClockStore
@@ -341,7 +341,8 @@ class FairShareService:
             else:
                 parts = self._publisher.advance(frame, changed, removed)
         if not self._serves_whole:
-            # Whole snapshots are served from now on. This process has published no snapshot before, so no reader can have missed one.
+            # Requests for a whole snapshot are answered from now on. There was nothing to answer earlier: this is the first snapshot that
+            # the process publishes.
             subject = subjects.share_whole(self._tree)
             await self._runtime.endpoints.serve(subject, WholeRequest, CallerKind.SERVICE, self._on_whole)
             self._serves_whole = True
@@ -352,7 +353,7 @@ class FairShareService:
         except BusError as error:
             self._log.warning("shares not published", version=str(self._publisher.version), error=str(error))
         if changed or removed:
-            # The log line comes after the message, for which readers wait.
+            # The line is logged after the snapshot is published, because readers wait for the snapshot.
             self._log.debug(
                 "shares",
                 version=str(self._publisher.version),

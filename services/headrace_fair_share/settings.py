@@ -21,18 +21,21 @@ Period = Annotated[int, msgspec.Meta(ge=1, le=86_400_000)]
 class FairShareSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Computes the fair share of every pool and operation of a tree."""
 
-    #: Longest time between two updates; 0: 200 ms below 1,000 operations, 1 s from there on.
+    #: Longest time between two updates; 0: 200 ms with fewer than 1,000 operations, else 1 s.
     fair_share_update_period_ms: Annotated[int, msgspec.Meta(ge=0, le=60_000)] = 0
-    #: Shortest pause between two updates. After a longer update the pause is twice its cost (four times for a costly one, up to 100 ms),
-    #: but at most a second.
+    #: Shortest pause between two updates. After a long update the pause is longer: at least twice the time that the update took, and, if
+    #: the update took 4 ms or more, at least four times that time or 100 ms, whichever is shorter. This rule never makes the pause longer
+    #: than a second.
     update_spacing_ms: Annotated[int, msgspec.Meta(ge=0, le=60_000)] = 5
     #: Longest time that an update waits for the volumes of integral guarantees.
     advance_budget_ms: Annotated[int, msgspec.Meta(ge=1, le=60_000)] = 20
-    #: Number of advances that are kept for integral while it does not answer; later ones are dropped and counted.
+    #: Number of advances (changes of the volumes) that are kept for the integral service while it does not answer; later advances are
+    #: dropped and counted.
     most_missed_advances: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 10_000
-    #: Largest age of usage at which time counts for starvation. If the usage is older, statuses stay and clocks stand still.
+    #: Largest age of the allocator's usage report at which time counts for starvation. While the report is older, starvation statuses do
+    #: not change and starvation clocks stand still.
     usage_counts_within_ms: Period = 2_000
-    #: Silence of the allocator after which its complete usage is requested.
+    #: Time without a message from the allocator after which its complete usage is requested.
     usage_silence_ms: Period = 1_000
     #: Pattern of pool names that every user may give.
     pool_name_pattern_for_users: str = TreeBounds().pool_name_pattern_for_users
@@ -46,9 +49,9 @@ class FairShareSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknow
     clocks_save_period_ms: Period = 5_000
     #: Time between two samples of pools for `headrace pool volume`; longer if `history_max_bytes` would not last for `history_max_age_ms`.
     history_period_ms: Annotated[int, msgspec.Meta(ge=100, le=3_600_000)] = 10_000
-    #: Longest time that samples are kept; the same as given to `headrace bus provision`.
+    #: Longest time that samples are kept; must be the value given to `headrace bus provision`.
     history_max_age_ms: Annotated[int, msgspec.Meta(ge=60_000, le=10**11)] = 7 * 86_400_000
-    #: Largest size of all samples; the same as given to `headrace bus provision`.
+    #: Largest size of all samples together; must be the value given to `headrace bus provision`.
     history_max_bytes: Annotated[int, msgspec.Meta(ge=2**20, le=2**50)] = 512 * 2**20
 
     #: Folder for trees on which the algorithm failed; empty: `headrace-broken-trees` in the system's folder of temporary files.
@@ -58,7 +61,7 @@ class FairShareSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknow
         """Return the folder for trees on which the algorithm failed."""
         return Path(self.broken_trees_folder or Path(tempfile.gettempdir()) / "headrace-broken-trees")
 
-    #: Options with which the tree is created if it does not exist yet; an existing tree keeps its own.
+    #: Options with which the tree is created if it does not exist yet; an existing tree keeps its own options.
     new_tree_options: dict[str, bool | int | float | str | dict[str, int | float | str]] = msgspec.field(
         default_factory=dict
     )

@@ -1,6 +1,6 @@
 """Predicts when an element and the pools above it will starve, from the clocks of the last update. Pure.
 
-The prediction is computed on request only. So it costs nothing in updates and snapshots, which are frequent.
+The prediction is computed on request only, because updates and snapshots are frequent and would become slower by it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ def outlooks_of(engine: FairShareEngine, key: str) -> list[StarvationOutlook]:
 
 
 def _way_to(engine: FairShareEngine, key: str) -> _Way:
-    """Return the path to an element. An operation without pending jobs is left out, because the next update resets its clocks."""
+    """Return the path to an element.
+
+    For an operation without pending jobs, the path ends at its pool, because the next update resets the operation's clocks.
+    """
     items: list[ShareItem] = []
     options: list[EffectiveOptions] = []
     item = engine.items.get(key)

@@ -47,7 +47,7 @@ def pool_list(engine: FairShareEngine, request: GetPools, version: Version) -> P
         order = [PoolName(request.name)]
     first = _first(order, request)
     matching = (place for place in range(first, len(order)) if view.matches(order[place], request))
-    # A pool beyond the page shows that there is another page.
+    # One pool more than fits the page is looked for. If there is such a pool, another page follows.
     places = list(islice(matching, request.limit + 1))
     wanted = [order[place] for place in places[: request.limit]]
     operations = view.operations(wanted, request) if request.operations else {}
@@ -105,7 +105,7 @@ class _View:
         return [ROOT_POOL, *self.configured.preorder, *sorted(self._ephemeral, key=self._path)]
 
     def matches(self, name: PoolName, request: GetPools) -> bool:
-        """Return whether the request asks for a pool."""
+        """Return True if the request asks for the pool `name`."""
         if not name.startswith(request.name_prefix):
             return False
         if request.parent and (name == ROOT_POOL or self._parent(name) != request.parent):
@@ -114,14 +114,14 @@ class _View:
         return not request.starving or (item is not None and _starves(item))
 
     def operations(self, pools: list[PoolName], request: GetPools) -> dict[PoolName, list[ShareItem]]:
-        """Return the operations in some pools: all, or those that starve or may preempt."""
+        """Return the operations in some pools: all of them, or only the operations that starve or may preempt."""
         found: dict[PoolName, list[ShareItem]] = {name: [] for name in pools}
         everybody = not request.only_starving
         for item in self._engine.items.values():
             if item.kind is ElementKind.OPERATION and item.parent in found and (everybody or _is_hungry(item)):
                 found[item.parent].append(item)
         if request.outlook_of:
-            # The requested operation comes first, because a page may be too small for all operations of a pool with thousands.
+            # The requested operation comes first, because a page may be too small for all operations of a large pool.
             for items in found.values():
                 items.sort(key=lambda item: item.key != request.outlook_of)
         return found
@@ -175,7 +175,7 @@ class _View:
         return PoolName("") if name == ROOT_POOL else pool.parent if pool else ROOT_POOL
 
     def _path(self, name: PoolName) -> str:
-        """Return the names from the top down. An ephemeral pool has the parent that admission gave it."""
+        """Return the path of a pool from the top down. The parent of an ephemeral pool is the parent that admission gave it."""
         if name not in self._paths:
             self._paths[name] = self.configured.path(name)
         return self._paths[name]

@@ -1,9 +1,11 @@
-"""The accumulated volumes of one tree: which advance may be applied, and the volumes that result from it.
+"""The accumulated volumes of one tree. Fair share sends advances, each of which moves the volumes forward by some time.
 
-The engine applies each advance once and in the order of its chain, however often messages are lost, repeated or late. `on_advance`
-decides, the shell saves the record, and `on_saved` makes the record the state. So the memory is never newer than the bucket.
+The engine applies each advance once and in the order of its chain, however often messages are lost, repeated or late. `on_advance` decides,
+the shell saves the record, and `on_saved` makes the record the state. So the volumes in memory are never newer than the volumes in the
+bucket.
 
-Every advance keeps the bounds of volumes (`volumes.keeps_bounds`): no part is negative, and no part above its capacity grows.
+Every advance keeps the bounds of volumes (`volumes.keeps_bounds`): no part of a volume becomes negative, and a part that is above its
+capacity does not grow.
 """
 
 from __future__ import annotations
@@ -116,7 +118,7 @@ class IntegralEngine:
         return Outcome(None, [Save(self._applied(request))])
 
     def on_saved(self, record: VolumesRecord, now: Moment) -> Outcome[Advanced, Save]:
-        """Make the durable record the state, and return its confirmation."""
+        """Make the record, which is durable now, the state. Return the answer that confirms the advance."""
         self.applied += 1
         self._remember(record)
         return Outcome(record.answer())
@@ -136,7 +138,7 @@ class IntegralEngine:
         return run_checks(self.checks())
 
     def figures(self) -> list[Figure]:
-        """Return the metrics: advances by outcome, and the time for which no volume was credited."""
+        """Return the metrics: number of advances by outcome, and the time for which pools were credited no volume."""
         return [
             gauge("integral_pools", "pools", len(self.record.pools), "Pools with volumes."),
             counter("advances_applied", "advances", self.applied, "Advances of volumes that were applied."),
@@ -238,7 +240,8 @@ class IntegralEngine:
             )
             passed = refilled(before, refill)
             after = _with_free_volume(passed, refill, flows)
-            # A pool that would exceed this limit loses the excess, and `check` reports the pool. Other pools are not affected.
+            # A pool whose volume would exceed `LARGEST_CPU_VOLUME` loses the excess, and `check` reports the pool. Other pools are not
+            # affected.
             after[CPU] = np.minimum(after[CPU], LARGEST_CPU_VOLUME)
             self.out_of_bounds += int(np.count_nonzero(~keeps_bounds(before, after, passed.capacity)))
         ratios = ratio_volumes(after, total).tolist()

@@ -1,9 +1,9 @@
-"""Free volume: the overflow of full pools goes to siblings that can accept it, if their parents distribute it.
+"""Free volume: the overflow of full pools goes to siblings that can accept it, if the parent is configured to distribute it.
 
-Overflow moves up the tree until it reaches pools that can accept it. A pool that distributes overflow passes it down to those of its
-children that can still accept volume, in proportion to the total flows of these children. The children nearest to their capacity come
-first. Volume that no pool accepts is lost. Pools with an integral guarantee of their own are the leaves of this tree: pools below them take
-no part.
+Overflow moves up the tree until it reaches pools that can accept it. A pool that distributes overflow passes it down to the children that
+can still accept volume, in proportion to the total flows of these children. A child that is full gets no more, and the rest goes to the
+other children. Volume that no pool accepts is lost. Pools with an integral guarantee of their own are the leaves of this tree: pools below
+them take no part.
 
 On the way up all pools of a level are summed at once. On the way down families are mostly small, and plain numbers are
 faster than arrays. Sums always run in the order of children, because results must be exact to the last bit.
@@ -33,12 +33,12 @@ class AdvancedPools:
     parent: Indexes
     #: Indexes of the pools of each level; the level is the number of pools above a pool.
     levels: list[Indexes]
-    #: Pools that collect overflow and pass it on: they have no integral guarantee, and no pool above them has one.
+    #: True for pools that collect overflow and pass it on: neither they nor the pools above them have an integral guarantee.
     composite: Flags
 
 
 def family_of(flows: Sequence[PoolFlow]) -> AdvancedPools:
-    """Build the family from the parent indexes of the pools."""
+    """Return the pools of an advance with their levels, built from the parent index of each pool."""
     depth, composite = [0] * len(flows), [False] * len(flows)
     for place, flow in enumerate(flows):
         depth[place] = depth[flow.parent] + 1 if flow.parent >= 0 else 0
@@ -95,7 +95,7 @@ def _gathered(family: AdvancedPools, refilled: Refilled, accepts: Flags) -> tupl
 
 
 def _sums(family: AdvancedPools, parts: Floats, children: Indexes) -> Floats:
-    """Return the sums by parent. Children are added one after another."""
+    """Return for each parent the sum over its children, which are added one after another."""
     parents, count = family.parent[children], len(family.parent)
     return np.array([np.bincount(parents, row, count) for row in parts[:, children]])
 

@@ -1,6 +1,6 @@
 """The shell of integral: it applies one advance at a time, and confirms the advance when it is saved.
 
-A standby follows nothing: all that it needs is the saved record, which a new leader reads again after it has claimed the key.
+A standby receives no messages: all state is in the saved record, which a new leader reads after it has claimed the record's key.
 """
 
 from __future__ import annotations

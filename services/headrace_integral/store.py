@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class UnreadableVolumes(HeadraceError):
-    """The saved volumes cannot be read. They are not replaced by empty ones."""
+    """The saved volumes cannot be read. They are not replaced by empty volumes, which would take all savings from the pools."""
 
 
 class _Stored(VolumesRecord, frozen=True):
@@ -70,9 +70,7 @@ class VolumeStore:
         return VolumesRecord(stored.tree, stored.version, pools, self._term, stored.at_ms, stored.downtime)
 
     async def save(self, record: VolumesRecord) -> None:
-        """Save a record, and return when it is durable. Raises `KeyFenced`. After another `BusError` the record may have
-        been saved.
-        """
+        """Save a record, and return when it is durable. Raises `KeyFenced`. After any other `BusError` the record may have been saved."""
         stored = _Stored(record.tree, record.version, record.pools, self._term, record.at_ms, record.downtime)
         left, runs = self._left, list(runs_within(record.pools, PAGE_BYTES))
         if len(runs) > 1:

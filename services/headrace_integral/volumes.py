@@ -1,9 +1,9 @@
 """The arithmetic of integral guarantees: volumes are spent and refilled for all pools at once, exact to the last bit.
 
-A volume is an amount times seconds. The flow of a pool is the same share of every resource of the cluster, and so is its grant. So both are
-single numbers. Volumes are arrays with one column for each pool, and rows in the order of `headrace.resources.RESOURCE_NAMES`. An amount
-times a real number is rounded to whole units, halves away from zero. A volume times a real number is rounded in its cpu part only
-(hundredths of a core-second); the other parts are plain doubles. Every product is rounded by itself, in this order.
+A volume is an amount times seconds. The flow of a pool is the same share of every resource of the cluster, so it is a single number. So is
+the grant of a pool. Volumes are arrays with one column for each pool, and rows in the order of `headrace.resources.RESOURCE_NAMES`. An
+amount times a real number is rounded to whole units, halves away from zero. A volume times a real number is rounded in its cpu part only
+(hundredths of a core-second); the other parts are plain doubles. Every product is rounded by itself.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _UNITS: Final = np.array([[100.0 if name == "cpu" else 1.0] for name in RESOURCE
 
 @dataclass(frozen=True, slots=True)
 class Refill:
-    """All inputs that change the volumes of some pools over a time."""
+    """All inputs that determine how the volumes of some pools change over a time."""
 
     total: Resources
     seconds: float
@@ -72,8 +72,8 @@ def refilled(before: Floats, refill: Refill) -> Refilled:
 def keeps_bounds(before: Floats, after: Floats, capacity: Floats) -> Flags:
     """True for each pool whose volume is not negative and not above its capacity.
 
-    A volume that was above its capacity before may stay there if it did not grow. Free volume fills a pool up to its
-    capacity, and rounding may exceed the capacity by the last bit.
+    Two exceptions also give True: a volume that was above its capacity before and did not grow, and a volume that exceeds the capacity by a
+    rounding error, which occurs when free volume fills a pool.
     """
     within = (after >= 0.0) & (after <= np.maximum(before, capacity) * (1.0 + _LAST_BITS))
     return np.asarray(within.all(axis=0))
@@ -87,7 +87,8 @@ def ratio_volumes(volume: Floats, total: Resources) -> Floats:
     there = whole[:, 0] > 0.0
     if not there.any():
         return np.zeros(volume.shape[1])
-    # Amounts are converted to cores first, as everywhere when shares are computed from amounts. In hundredths the last bit could differ.
+    # Amounts are converted to cores first, as everywhere when shares are computed from amounts. With hundredths of cores, the last bit of
+    # the quotient could differ.
     return np.asarray(((volume / _UNITS)[there] / (whole / _UNITS)[there]).min(axis=0))
 
 

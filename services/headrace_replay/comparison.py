@@ -1,4 +1,7 @@
-"""Compare both replays, and the first one with what really happened. Pure."""
+"""Runs a replay of the recorded configuration and a replay of another configuration, and compares them. Pure.
+
+The first replay is also compared with what really happened.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from headrace_replay.world import World
 
 #: Reports the fraction of the work that is done, from 0 to 1.
 Say = Callable[[float], None]
-#: The end of an operation that has not ended by the end of the replay.
+#: Stands for the time of the end, for an operation that has not ended by the end of the replay.
 _NEVER_MS: Final = 2**62
 _WORTH_TELLING_MS: Final = 1_000
 _BY_ANYBODY = Person("replay", administrator=True)
@@ -115,7 +118,7 @@ def _compared(after: Tree, recorded: UsageSeries, *accounts: ReplayAccount) -> I
 def _sooner_and_later(
     before: ReplayAccount, after: ReplayAccount, parents: Mapping[PoolName, PoolName]
 ) -> tuple[Counter[PoolName], Counter[PoolName]]:
-    """Count, for each pool with its subtree, the operations that end sooner under the other configuration, and those that end later."""
+    """Count how many operations end sooner, and how many later, under the other configuration: by pool, with all pools below it."""
     sooner: Counter[PoolName] = Counter()
     later: Counter[PoolName] = Counter()
     for operation in before.over.keys() | after.over.keys():

@@ -1,6 +1,7 @@
 """The recorded log: the past before the replay, requests of users, and runs of jobs. Pure.
 
-Only operations of one tree are replayed. Operations that several trees ran, or whose start the log has forgotten, are only counted.
+Only operations of one tree are replayed. Operations that several trees ran, or whose start is no longer in the log, are not replayed but
+counted.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Recording:
         self.runs: list[JobRun] = []
         self.users: dict[OperationId, str] = {}
         self.specs: dict[OperationId, OperationSpec] = {}
-        #: Operations that are not replayed: those that run in several trees, and those whose start the log does not contain.
+        #: Operations that are not replayed because they run in several trees, or because the log does not contain their start.
         self.of_several_trees: set[OperationId] = set()
         self.forgotten: set[OperationId] = set()
         self._hubs: dict[PoolName, PoolName] = {}
@@ -171,7 +172,7 @@ class Recording:
         self.actions.append(Action(at_ms, self.users[request.operation], request))
 
     def _asked(self, event: OperationStarted) -> OperationSpec:
-        """Return the spec as the user asked for it, as far as the log shows it. It has no pool if a rule chose the pool."""
+        """Return the spec as the user gave it, as far as the log shows. It has no pool if a placement rule chose the pool."""
         pool = self._hubs.get(event.spec.pool, event.spec.pool)
         if any(each.rule for each in event.placements):
             pool = PoolName("")
@@ -182,10 +183,10 @@ class Recording:
 
 
 class JobLengths:
-    """Lengths and results of the runs of jobs, according to the log from the beginning of the replay on.
+    """Lengths and results of the runs of jobs in the replayed period, according to the log.
 
-    A run that was aborted or lost shows only that the job would have taken longer than that run. If the job can continue where it
-    stopped, the lengths of its runs add up.
+    A run that was aborted or lost shows only that the job would have taken longer than that run. If a new run of a job continues where the
+    previous run stopped (`interruptible`), the length of the job is the sum of its runs.
     """
 
     def __init__(self, recording: Recording) -> None:
@@ -211,8 +212,9 @@ class JobLengths:
         self._usual_ms = {name: sorted(each)[len(each) // 2] for name, each in of_operation.items()}
 
     def of(self, operation: OperationId, index: int, run: int) -> tuple[int, JobResult]:
-        """Return the length in milliseconds and the result of the next run that ends by itself. `run` is the number of such runs of
-        the job before it.
+        """Return the length in milliseconds and the result of a run of the job.
+
+        `run` numbers the runs of the job that end by themselves, from 0.
         """
         key = (operation, index)
         known = self._ends.get(key, [])

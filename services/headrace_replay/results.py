@@ -1,6 +1,6 @@
 """The account of a replay: usage and shares of pools over time, waits of operations, and preemptions. Pure.
 
-Amounts are summed in units of the resource times milliseconds, each in the stretch of time that it belongs to.
+The period is divided into stretches of equal length. Each stretch has a sum of amounts times milliseconds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headrace.resources import RESOURCE_NAMES, Resources
 from headrace.wire.replay import ReplayedPool
 from headrace.wire.snapshots import ElementKind, ShareFrame, ShareItem
 
-#: Upper bound of the stretches of a series.
+#: Largest number of stretches into which a period is divided.
 _MOST_STRETCHES: Final = 144
 _SHORTEST_MS: Final = 250
 _HOUR_MS: Final = 3_600_000
@@ -79,7 +79,7 @@ def hours(series: Iterable[float]) -> float:
 
 
 class UsageSeries:
-    """Amounts of pools over time, without the pools below them."""
+    """Amounts of pools over time. The amounts of a pool do not include the pools below it."""
 
     def __init__(self, stretches: Stretches) -> None:
         self._stretches = stretches
@@ -106,7 +106,7 @@ def upwards(pool: PoolName, parents: Mapping[PoolName, PoolName]) -> Iterator[Po
 
 
 class _Owed(msgspec.Struct):
-    """The fair share and demand of a pool since they last changed."""
+    """The fair share and demand of a pool, unchanged since `since_ms`."""
 
     since_ms: int
     fair_share: float

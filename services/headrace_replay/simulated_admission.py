@@ -1,4 +1,4 @@
-"""Admission in a replay: its engine, and the events it records, which are durable at once. Pure."""
+"""Admission in a replay: its engine, and the events that the engine records. The events count as durable at once. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NO_BYTES_LIMIT = 2**62
 
 
 class ReplayedLedger:
-    """The operations of a replay."""
+    """The operations of a replay, kept by the engine of admission."""
 
     def __init__(self, task: ReplayTask, recording: Recording, after: Tree, now: Moment) -> None:
         self._tree = task.tree
@@ -70,7 +70,7 @@ class ReplayedLedger:
         ]
 
     def is_out(self, run: JobRun) -> bool:
-        """True if the ledger counts this run of a job as one that may be running."""
+        """True if, according to the ledger, this run of a job may be running."""
         operation = self.engine.state.live.get(run.operation)
         if operation is None:
             return False

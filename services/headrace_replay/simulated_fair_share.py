@@ -26,7 +26,7 @@ from headrace_replay.simulated_node import BrokenReplay
 
 _TERM: Final = 1
 _US_PER_MS: Final = 1_000
-#: Shortest time between two updates, in microseconds. It is shorter if a step of the replay is shorter.
+#: Shortest time between two updates, in microseconds. If a step of the replay is shorter, its length is used instead.
 _SPACING_US: Final = 50_000
 #: Age in microseconds above which usage no longer counts. Usage is reported whenever it changes, so it is never too old.
 _NEVER_US: Final = 10**15
@@ -35,7 +35,7 @@ _STEPS_UNTIL_AFRESH: Final = 10
 
 
 class ReplayedShares:
-    """The shares of a replay."""
+    """The shares of a replay, computed by the engines of fair share and integral."""
 
     def __init__(self, task: ReplayTask, after: Tree, publish: Callable[[Publish], None]) -> None:
         step_us = task.step_ms * _US_PER_MS
@@ -45,7 +45,7 @@ class ReplayedShares:
             update_period_us=step_us,
             full_update_period_us=_STEPS_UNTIL_AFRESH * step_us,
         )
-        # The tree's own period is not used: it would cause as many updates as in real time.
+        # The period in the options of the tree is not used: with it a replay would compute as many updates as the real service did.
         own = msgspec.structs.replace(after.options, fair_share_update_period=None)
         self._after = msgspec.structs.replace(after, options=own)
         self._publish = publish

@@ -20,15 +20,15 @@ from headrace_agent.runner.protocol import Ended, FullReport, Interrupt, KeptJob
 #: Milliseconds from the signal to the end of an interrupted job.
 _OBEYS_MS: Final = 20
 _PID: Final = 1
-#: Milliseconds between two heartbeats of a node that the allocator asks for.
+#: Milliseconds between two heartbeats of a node, as the allocator asks for them.
 PACE_MS: Final = 1_000
-#: Upper bound in milliseconds of the time until the next heartbeat if the allocator waits for the confirmation of a start. Such a heartbeat
-#: is not delayed.
+#: If the allocator asks for the next heartbeat within at most this many milliseconds, it waits for the confirmation of a start, and the
+#: heartbeat is not delayed.
 _SOON_MS: Final = PACE_MS // 2 - 1
 
 
 class BrokenReplay(HeadraceError):
-    """An engine asked for something that no replay provides. That is a fault in Headrace."""
+    """An engine asked for something that replays do not provide. This is a defect of Headrace."""
 
 
 class Surroundings(Protocol):
@@ -48,7 +48,7 @@ class Surroundings(Protocol):
         ...
 
     def on_job_begun(self, run: Run, started_at_ms: int) -> tuple[int, JobResult]:
-        """Return for how many milliseconds from its start the job runs by itself, and how it ends."""
+        """Return for how many milliseconds from its start the job runs if it is not interrupted, and its result then."""
         ...
 
     def on_job_over(self, run: Run, end: JobEnd, *, preempted: bool) -> None:
@@ -71,12 +71,12 @@ class _QuietPulse(Pulse):
         return super().answered(next_ms if next_ms <= _SOON_MS else max(next_ms, self._quiet_ms), now_ns)
 
     def hasten(self, at_ns: int) -> None:
-        """Send the next heartbeat at this time at the latest. It is used for facts that do not cause a heartbeat by themselves."""
+        """Send the next heartbeat at this time at the latest. This is used after events that do not cause a heartbeat by themselves."""
         self._due_ns = min(self._due_ns, at_ns)
 
 
 class SimulatedNode:
-    """An agent that is never restarted. Its jobs are entries in a table; everything else is real."""
+    """An agent that is never restarted. Its jobs are only entries in a table; the engine of the agent is the real one."""
 
     def __init__(self, node: ReplayNode, tree: TreeName, world: Surroundings, quiet_ms: int) -> None:
         """A node on which nothing happens sends a heartbeat every `quiet_ms` milliseconds."""

@@ -1,7 +1,7 @@
 """A world in simulated time: the engines of all services and agents, connected without a bus. Pure.
 
-When an engine asks for something, the other engines receive it at the same simulated time, in the order of the requests. The same task
-always gives the same course: nothing is random, and nothing depends on real time.
+What an engine wants to send reaches the other engines at the same simulated time, in the order of sending. A replay of the same task always
+takes the same course: nothing is random, and nothing depends on real time.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ _QUIET_HEARTBEATS: Final = 20_000
 #: Number of nodes that are nudged at each tick while an operation or pool starves, so that allocations can be preempted there.
 _LOOKED_AT: Final = 10
 _TICK_MS: Final = 1_000
-#: Largest number of steps without an update that may be made up for later. The updates that make up for them follow each other quickly.
+#: There is at most one update per step on average. After steps without an update, further updates may follow each other quickly, one for
+#: each of these steps, but at most this number.
 _MOST_SAVED_STEPS: Final = 50
 _SCAN_MS: Final = 60_000
 _REFRESHED_AT_ONCE: Final = 1_000
@@ -179,7 +180,7 @@ class World:
             self._await_update(due_ns)
 
     def _update_due_ns(self) -> int:
-        """Return when the next update is due: at once after a change, but on average not more often than once per step."""
+        """Return the time at which the next update is due: soon after a change, but on average at most once per step."""
         due_ns = self._now_ns + round(self.shares.seconds_until_update(self.now) * 1e9)
         return max(due_ns, self._spent_ns - _MOST_SAVED_STEPS * self._task.step_ms * NS_PER_MS)
 
@@ -267,14 +268,14 @@ class World:
     # --- nodes ----------------------------------------------------------------------------------------------------
 
     def on_heartbeat(self, node: SimulatedNode, heartbeat: Heartbeat) -> None:
-        """Hand a heartbeat to the allocator, and its answer to the node."""
+        """Hand a heartbeat to the allocator, and the allocator's answer to the node."""
         orders = self._take(self.allocator.on_heartbeat(heartbeat, self.now))
         if orders is None:
             raise BrokenReplay(f"the allocator did not answer node {heartbeat.node}")
         self.at(self._now_ns, lambda: node.on_orders(orders))
 
     def on_job_begun(self, run: Run, started_at_ms: int) -> tuple[int, JobResult]:
-        """Return for how many milliseconds from its start the job runs by itself, and how it ends."""
+        """Return for how many milliseconds from its start the job runs if it is not interrupted, and its result then."""
         key = (run.job.operation, run.job.index)
         self.account.on_job_begun(run.job.operation, started_at_ms)
         self._begun[run.job] = (run, started_at_ms)

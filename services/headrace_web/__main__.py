@@ -1,7 +1,8 @@
 """The web service as a process of `headrace up`: `python -m headrace_web STATE PORT LOG_LEVEL`.
 
-It waits until `up` has announced its server. It writes each new address to the file `web/address.json` of the state folder, and `up` prints
-the address. Its secrets are in the same folder, so that browsers and programs stay admitted when it is restarted.
+The service waits until `up` has announced its server. It writes each new address to the file `web/address.json` of the state folder, and
+`up` prints this address. The secrets of the service are in the same folder, so that browsers and programs stay admitted when the service is
+restarted.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from headrace_web.api.requests import LARGEST_BODY_BYTES
 
 
 async def body_of(request: Request, most_bytes: int = LARGEST_BODY_BYTES) -> bytes:
-    """Return the body. Raises `BadInput` if its header does not say that it is JSON, and HTTPException if it is incomplete or too large."""
+    """Return the body. Raises `BadInput` if the header does not say that it is JSON, HTTPException if it is incomplete or too large."""
     data = bytearray()
     try:
         async for part in request.stream():
@@ -23,7 +23,7 @@ async def body_of(request: Request, most_bytes: int = LARGEST_BODY_BYTES) -> byt
                 raise HTTPException(413, f"the body has more than {most_bytes} bytes")
     except ClientDisconnect:
         raise HTTPException(400, "the connection ended before the body") from None
-    # Only JSON is accepted, because a form of a foreign page can send other types without asking this service first.
+    # Only JSON is accepted. A form in a foreign page can send other types, and the browser does not ask this service first.
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if data and kind != "application/json":
         raise BadInput("header content-type", kind, "application/json")

@@ -35,7 +35,8 @@ from headrace_web.token_sessions import NoSession, TokenSessions
 _HERE: Final = Path(__file__).parent
 #: The description of the API, made by `make docs-reference`.
 OPENAPI_FILE: Final = _HERE / "api" / "openapi.json"
-#: Paths of the console's pages. All have the same text; `page/static/console.js` draws what belongs to the path.
+#: Paths of the console's pages. The answer is the same HTML for all of them; `page/static/console.js` draws the page that belongs to the
+#: path.
 PAGES: Final = (
     "/",
     "/operations",
@@ -68,7 +69,7 @@ def make_app(
 ) -> Starlette:
     """Return the application for the person of `context`, and for all who present a token. With `logins`, browsers can log in.
 
-    `strangers` are the connections that have shown no secret. The event `stopping` in its state ends all streams.
+    `strangers` are the connections that have shown no secret. The event `stopping` in the state of the application ends all streams.
     """
 
     async def page(request: Request) -> Response:
@@ -93,7 +94,7 @@ def make_app(
 
 
 class _Guard:
-    """Asks the door about each request, finds whose it is, and adds the headers of every answer."""
+    """Asks the door whether to admit each request, finds the person for whom it acts, and adds the headers that every answer has."""
 
     def __init__(
         self,
@@ -145,7 +146,7 @@ class _Guard:
         return Request(scope).cookies.get(self._door.cookie_name, "")
 
     def _refusal(self, found: Problem, scope: Scope) -> Problem:
-        """Return the problem of a request whose token has no session. A browser whose token is not admitted any more is forgotten."""
+        """Return the problem of a request whose token has no session. If a browser's token is not admitted any more, forget the browser."""
         headers = Headers(scope=scope)
         if found.status != 401 or bearer_in(headers) or self._door.leave(headers, self._cookie(scope)) is None:
             return found
@@ -163,7 +164,7 @@ class _Guard:
 
 
 def _is_api(scope: Scope) -> bool:
-    """True for a request for data. All else is the same for everybody, or has checks of its own."""
+    """True for a request for data. All other answers are the same for everybody, or their requests have checks of their own."""
     return str(scope["path"]).startswith("/api/")
 
 

@@ -11,15 +11,15 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-#: Upper bound of the connections that have shown no secret. Beyond it the oldest is closed.
+#: Upper bound of the connections that have shown no secret. Beyond it the oldest such connection is closed.
 MOST_STRANGERS: Final = 64
-#: Upper bound of the connections that show tokens of one person. Beyond it, the connection of the person with the oldest last request is
-#: closed.
+#: Upper bound of the connections that show tokens of one person. Beyond it, the person's connection that has been without a request for
+#: longest is closed.
 MOST_OF_PERSON: Final = 128
 
 
 class Strangers:
-    """The connections that have shown no secret, the oldest first, and those that have shown tokens of persons."""
+    """The connections that have shown no secret, the oldest first, and the connections that have shown the token of a person."""
 
     def __init__(self) -> None:
         self._transports: dict[object, asyncio.Transport] = {}
@@ -28,13 +28,13 @@ class Strangers:
         self._persons: dict[object, str] = {}
 
     def add(self, address: object, transport: asyncio.Transport) -> None:
-        """Add a new connection. Close the oldest if there are too many."""
+        """Add a new connection. If too many connections have shown no secret, close the oldest of them."""
         self._transports[address] = transport
         if len(self._transports) > MOST_STRANGERS:
             self._transports.pop(next(iter(self._transports))).abort()
 
     def admit(self, address: object, person: str) -> None:
-        """Note that a connection has shown a token of a person. Close another connection of the person if there are too many."""
+        """Note that a connection has shown a token of a person. If the person has too many connections, close another of them."""
         transport = self._taken(address)
         if transport is None:
             return
@@ -61,7 +61,7 @@ class Strangers:
         return transport
 
     def protocol(self) -> type[H11Protocol]:
-        """Return the protocol of the server's connections, which adds and removes them."""
+        """Return the protocol class of the server's connections, which adds each connection here and removes it again."""
         strangers = self
 
         class Connection(H11Protocol):

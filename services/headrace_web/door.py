@@ -8,8 +8,8 @@ reach. So every request for data must show a secret that only this person has:
   receive it. The token could be taken only by a foreign script in the page, and the page's policy forbids such scripts.
 * A program sends the token of programs in the header `Authorization`.
 
-A program may also send a token of `headrace token create` there. The service then acts under the credential in that token, and the bus
-decides whether the token is admitted and what it may do.
+In this header, a program may also send a token of `headrace token create`. The service then acts under the credential in that token, and
+the bus decides whether the token is admitted and what it may do.
 
 A page of another origin cannot use the browser's secrets: it cannot read the token, and its requests are refused by their headers.
 """
@@ -53,7 +53,7 @@ class Secrets(NamedTuple):
     """The secrets that admit programs and browsers. A restarted service that has them admits the same programs and browsers."""
 
     program_token: str
-    #: Browsers that were admitted, the first first.
+    #: Browsers that were admitted, in the order of admission.
     sessions: tuple[Session, ...] = ()
 
 
@@ -70,7 +70,7 @@ class Door:
         self._host = f"127.0.0.1:{port}"
         self._new_secret = new_secret
         self._read_only = read_only
-        #: Works once. After each use there is a new ticket.
+        #: Ticket with which one browser can enter. It works once, and each use makes a new ticket.
         self.ticket = new_secret()
         self.secrets = known or Secrets(new_secret())
         #: Name of the cookie. The port keeps the services of several trees or accounts apart.
@@ -86,7 +86,7 @@ class Door:
         return session
 
     def leave(self, headers: Mapping[str, str], cookie: str) -> str | None:
-        """Forget a browser. Return None if the request does not have the secrets of a session, else an empty text: it has no token."""
+        """Forget a browser. Return None if its request lacks the secrets of a session, else an empty text in place of a person's token."""
         if not self._is_page(headers, cookie):
             return None
         left = (each for each in self.secrets.sessions if not same(cookie, each.cookie))
@@ -101,7 +101,7 @@ class Door:
         return foreign_origin(headers, f"http://{self._host}")
 
     def refuses(self, method: str, headers: Mapping[str, str], cookie: str) -> Denied | None:
-        """Return why a request for data is refused; None: it is admitted."""
+        """Return why a request for data is refused. None: the request is admitted."""
         denied = self.refuses_origin(headers)
         if denied is not None:
             return denied
@@ -115,7 +115,7 @@ class Door:
         return None
 
     def token_of(self, headers: Mapping[str, str], cookie: str) -> str:
-        """Return the token of `headrace token create` with which the service acts for a request. Empty: it acts for its own person."""
+        """Return the token of `headrace token create` with which the service acts for a request. Empty: it uses its own credential."""
         bearer = bearer_in(headers)
         return bearer if bearer.startswith(PREFIX) else ""
 
@@ -125,9 +125,9 @@ class Door:
 
 
 def foreign_origin(headers: Mapping[str, str], own: str, *, may_navigate: bool = False) -> Denied | None:
-    """Return the refusal of a request that a page of another origin than `own` sent. Header names are in lower case.
+    """Return a refusal if a page of another origin than `own` sent the request. Header names are in lower case.
 
-    `may_navigate`: a link on such a page may lead here. The browser sends no `Origin` then.
+    `may_navigate`: True admits a request that follows a link on such a page. For links the browser sends no `Origin`.
     """
     site, origin = headers.get("sec-fetch-site", "same-origin"), headers.get("origin")
     is_link = may_navigate and headers.get("sec-fetch-mode") == "navigate"
@@ -143,5 +143,5 @@ def bearer_in(headers: Mapping[str, str]) -> str:
 
 
 def same(given: str, known: str) -> bool:
-    """Compare secrets in a time that does not depend on them."""
+    """Compare two secrets. The time that this takes tells nothing about them."""
     return hmac.compare_digest(given.encode(), known.encode())

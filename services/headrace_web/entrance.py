@@ -26,7 +26,7 @@ from headrace_web.logins import Logins
 from headrace_web.shared_door import TICKET_S, SharedDoor, log_in
 from headrace_web.token_sessions import NoSession, TokenSessions
 
-#: Largest body of a request that needs no secret, in bytes. The second has a JWT.
+#: Largest body of a request that needs no secret, in bytes. The second bound is for the request with a JWT.
 _LARGEST_BYTES: Final = 1024
 _LARGEST_FINISH_BYTES: Final = 40 * 1024
 _NAME_BYTES: Final = 32
@@ -35,7 +35,7 @@ _REVOKE_S: Final = 5.0
 
 
 class Ticket(msgspec.Struct, frozen=True):
-    """The body of the request with which a browser enters."""
+    """The body of the request with which a browser is admitted."""
 
     ticket: str
 
@@ -50,7 +50,7 @@ class Entrance:
         self._logins = logins
 
     def routes(self) -> list[Route]:
-        """Return the routes of these requests."""
+        """Return the routes of the requests by which browsers enter and leave."""
         own = [
             Route("/session", _guarded(self._enter), methods=["POST"]),
             Route("/session", _guarded(self._leave), methods=["DELETE"]),
@@ -64,7 +64,7 @@ class Entrance:
         ]
 
     async def _enter(self, request: Request) -> Response:
-        """Admit a browser that has the ticket: it gets the cookie, and its page the token."""
+        """Admit a browser that has the ticket: the browser gets the cookie, and its page gets the token."""
         ticket = read_request(Ticket, {}, (), await body_of(request, _LARGEST_BYTES)).ticket
         door = self._door
         session = door.enter(ticket)
@@ -89,7 +89,7 @@ class Entrance:
         return response
 
     async def _revoke(self, token: str) -> bool:
-        """Revoke the token of a session over its own connection, which ends meanwhile. True if the token is revoked."""
+        """Revoke the token of a session over the token's own connection, which then ends. Return True if the token is revoked."""
         credential = read_token_text(token).credential
         try:
             async with self._sessions.use(token) as session:

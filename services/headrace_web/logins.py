@@ -1,7 +1,7 @@
 """Logins of browsers at a service for everybody: the keys of their sessions. Pure.
 
-The key of a session follows from a secret of this process and from the random name of the login. So a login that has begun takes no memory,
-however many strangers begin logins, and no key survives the process.
+The key of a session is computed from a secret of this process and from the random name of the login. So nothing needs to be kept for a
+login that has begun, however many strangers begin logins. No key survives the process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PURPOSE: Final = b"headrace web login "
 
 
 class Logins:
-    """Makes the keys of sessions, and the tokens with them."""
+    """Makes the keys of sessions, and the tokens that contain these keys."""
 
     def __init__(self, secret: bytes) -> None:
         """`secret` are 32 random bytes, which nobody else has."""
@@ -34,9 +34,9 @@ class Logins:
         return LoginBegun(login, key.public, key.sign(proof_of(user_name(user), key.public)))
 
     def finish(self, request: FinishLogin) -> str:
-        """Return the text of the token of a session. Raises `BadInput` if its JWT is not for the key of this login.
+        """Return the text of the token of a session. Raises `BadInput` if the JWT in the request is not for the key of this login.
 
-        Whether the JWT is genuine is not known here; the server of the cluster checks that.
+        This does not check whether the JWT is genuine: the NATS server of the cluster does.
         """
         key = self._key(request.login)
         try:

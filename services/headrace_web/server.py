@@ -35,9 +35,9 @@ from headrace_web.token_sessions import TokenSessions
 _ADDRESS: Final = "127.0.0.1"
 #: Bytes of each secret.
 _SECRET_BYTES: Final = 32
-#: Seconds that answers under way get when the service stops. Streams never end by themselves.
+#: Seconds that unfinished answers get when the service stops. The time is bounded because streams never end by themselves.
 _STOP_S: Final = 1
-#: What the server does not do, beside serving HTTP.
+#: Settings of uvicorn. They switch off everything but HTTP itself, and bound the time that it takes to stop.
 _CONFIG: Final[dict[str, Any]] = {
     "ws": "none",
     "lifespan": "off",
@@ -84,7 +84,7 @@ class Listening(msgspec.Struct, frozen=True):
 
 
 class _KeepingDoor(Door):
-    """A door that keeps its secrets in a file, and tells each new ticket."""
+    """A door that keeps its secrets in a file, and reports each new ticket."""
 
     def __init__(self, port: int, file: Path, tell: Callable[[str], None], *, read_only: bool) -> None:
         known = _read_secrets(file)
@@ -108,9 +108,12 @@ class _KeepingDoor(Door):
 
 
 class _Server(uvicorn.Server):
-    """A server that handles signals itself. uvicorn would raise them again before the folder of the header file is removed."""
+    """A server that handles signals itself.
 
-    #: Signals that arrived. The first signal ends the server in order, a second signal ends it at once.
+    uvicorn would end the process by the signal before the folder of the header file is removed.
+    """
+
+    #: Signals that arrived. After the first signal the server finishes its answers, a second signal ends the server at once.
     signals: tuple[int, ...] = ()
 
     @contextlib.contextmanager
@@ -118,7 +121,7 @@ class _Server(uvicorn.Server):
         yield
 
     async def stop_at_signal(self, stopping: anyio.Event) -> None:
-        """Wait for SIGINT and SIGTERM, and set `stopping` at the first, until cancelled."""
+        """Set `stopping` at the first SIGINT or SIGTERM. Runs until cancelled."""
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async for number in signals:
                 self.signals = (*self.signals, number)

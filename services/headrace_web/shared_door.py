@@ -1,7 +1,7 @@
 """The door of a service for many persons, which has no credential of its own. Pure.
 
-Each request brings a token, or the secrets of a browser's session, to which a token belongs. The bus decides what the token may do.
-The secrets of a session are those of `door.py`: a cookie, and a token of the page.
+Each request brings a token, or the secrets of a browser's session, to which a token belongs. The bus decides what the token may do. The
+secrets of a session are a cookie and a token of the page, as in `door.py`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from headrace_web.door import READ_ONLY, READS, TOKEN_HEADER, Denied, Session, b
 
 #: Seconds for which a ticket lets a browser in.
 TICKET_S: Final = 60
-#: Upper bound of the sessions of a person, with tickets that are not used yet. One more session ends the person's oldest.
+#: Upper bound of the sessions and unused tickets of a person. One more session ends the oldest session of the person.
 MOST_OF_A_PERSON: Final = 8
-#: Upper bound of the sessions of all persons, with tickets that are not used yet.
+#: Upper bound of the sessions and unused tickets of all persons together.
 MOST_SESSIONS: Final = 1_000
-#: Hosts that are shown in a message. Others are not what a browser sends.
+#: Hosts that may be shown in a message. Browsers send no other forms of hosts.
 _HOST: Final = re.compile(r"\A[A-Za-z0-9.\[\]:-]{1,260}\Z")
 
 
@@ -28,7 +28,7 @@ class _Browser(NamedTuple):
     """A browser that has entered, or will enter with a ticket."""
 
     user: str
-    #: Text of the token with which the service acts for it.
+    #: Text of the token with which the service acts for the browser.
     credential: str
     #: Unix time in milliseconds at which the ticket or the session ends.
     until_ms: int
@@ -41,9 +41,9 @@ class _Browser(NamedTuple):
 class Expected(NamedTuple):
     """The answer to a login."""
 
-    #: Lets one browser in; None: there are too many sessions.
+    #: Ticket that lets one browser in; None: there are too many sessions.
     ticket: str | None
-    #: Texts of the tokens of older sessions of the same person, which have ended for it.
+    #: Tokens (as texts) of older sessions of the same person, which were ended to make this session possible.
     ended: tuple[str, ...]
 
 
@@ -104,7 +104,7 @@ class SharedDoor:
         return foreign_origin(headers, f"https://{headers.get('host', '')}", may_navigate=True)
 
     def refuses(self, method: str, headers: Mapping[str, str], cookie: str) -> Denied | None:
-        """Return why a request for data is refused. None: the bus decides by its token."""
+        """Return why a request for data is refused. None: the bus decides by the token of the request."""
         denied = self.refuses_origin(headers)
         if denied is not None:
             return denied

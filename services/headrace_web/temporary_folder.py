@@ -1,4 +1,4 @@
-"""A folder for the secrets of one process. What a killed process left behind is removed by the next."""
+"""A folder for the secrets of one process. If a process is killed, the next process removes the folder that it left behind."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from typing import Final
 from headrace.runtime.clock import SystemClock
 
 _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-#: Seconds after which a folder without a lock is left over: a new folder has no lock for a moment.
+#: A folder without a lock that is older than this many seconds is left over. Before, it may be a new folder that is not locked yet.
 _LEFT_OVER_S: Final = 60.0
 
 
 @contextmanager
 def temporary_folder(prefix: str) -> Iterator[Path]:
-    """Make a folder of this account alone for the block, and remove those with this prefix whose process was killed. Raises `OSError`."""
+    """Make a folder of this account alone for the block. Before, remove folders of killed processes with this prefix. Raises `OSError`."""
     _remove_left_over(Path(tempfile.gettempdir()), prefix)
     with tempfile.TemporaryDirectory(prefix=prefix) as made:
         descriptor = os.open(made, _OPEN)
         try:
-            # The lock ends with the process, however it ends.
+            # The lock is released when the process ends, even if it is killed.
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield Path(made)
         finally:

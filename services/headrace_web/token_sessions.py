@@ -1,7 +1,7 @@
 """Sessions of tokens: a connection to the bus for each token that was presented lately, shared by all its requests.
 
-The bus decides: whoever presents a token acts under the credential in it, and a token that the server does not admit has no session. The
-server closes the connection of a token that is revoked or expires, and with it end its session and all its streams.
+The bus decides: whoever presents a token acts under the credential in it, and a token that the server does not admit has no session. When a
+token is revoked or expires, the server closes its connection. This ends the session of the token and all its streams.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from headrace_web.api.problems import Problem, problem, problem_of
 
 #: Upper bound of the sessions. Beyond it, the session that was unused for longest is closed.
 MOST_SESSIONS: Final = 256
-#: Upper bound of the sessions of one person. A person can write one token in many ways, and each of them has a session of its own.
+#: Upper bound of the sessions of one person. The bound is needed because one token can be written in many ways, and each way gets a session
+#: of its own.
 MOST_OF_PERSON: Final = 64
 #: Upper bound of the sessions whose token the server has not admitted yet.
 MOST_CONNECTING: Final = 32
 #: Seconds after which an unused session is closed.
 _IDLE_S: Final = 60.0
-#: Seconds for a connection to the bus, and for a request.
+#: Largest number of seconds for connecting to the bus, and for a request.
 _TIMEOUT_S: Final = 10.0
 
 
@@ -50,9 +51,9 @@ class TokenSession:
     """The connection of one token."""
 
     def __init__(self, user: str) -> None:
-        #: Person whose token it is, if the server admits the token.
+        #: The person that the token names. It is proved only when the server admits the token.
         self.user = user
-        #: Set when the server admitted the token; None before and if it did not.
+        #: Set when the server admitted the token. None before that, and if the server refused the token.
         self.context: Context | None = None
         #: Set when the connection is closed.
         self.ended = anyio.Event()
@@ -88,14 +89,14 @@ class TokenSession:
         self._decided.set()
 
     def count_user(self, change: int) -> None:
-        """Count a request that begins (1) or ends (-1)."""
+        """Record that a request begins to use the session (`change` is 1) or ends (-1)."""
         self.users += change
         self.used_at_s = anyio.current_time()
         self._changed.set()
         self._changed = anyio.Event()
 
     async def until_idle(self) -> None:
-        """Wait until there was no request for some time."""
+        """Wait until no request has used the session for `_IDLE_S` seconds."""
         while True:
             with anyio.move_on_after(_IDLE_S):
                 await self._changed.wait()
@@ -116,7 +117,7 @@ class TokenSessions:
 
     @asynccontextmanager
     async def use(self, text: str) -> AsyncIterator[TokenSession]:
-        """Keep the session of a token for a request. Raises `NoSession`."""
+        """Yield the session of a token, and keep it open for a request. Raises `NoSession`."""
         key = hashlib.sha256(text.encode()).digest()
         session = self._sessions.get(key)
         if session is None or session.ended.is_set():
@@ -144,7 +145,7 @@ class TokenSessions:
         return token
 
     def _open(self, key: bytes, token: PresentedToken) -> TokenSession:
-        # Anybody can name a person in a token that is not admitted, so such tokens do not count for the person.
+        # A token that is not admitted may be forged and name any person. So only sessions with an admitted token count for the person.
         own = {other: each for other, each in self._sessions.items() if each.user == token.user and each.context}
         is_own_full = len(own) >= MOST_OF_PERSON
         is_full = is_own_full or len(self._sessions) >= MOST_SESSIONS

@@ -1,6 +1,6 @@
 """Headrace shares a fleet of hosts between teams: pools own guarantees and weights, operations run their jobs in pools.
 
-Programs use `headrace.Client()`, or `headrace.connect()` in an event loop. `headrace.client` has the classes and errors of both.
+Programs use `headrace.Client()`, or `headrace.connect()` in an event loop. The classes and errors of both are in `headrace.client`.
 """
 
 from __future__ import annotations

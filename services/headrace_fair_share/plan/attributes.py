@@ -16,17 +16,17 @@ _AVERAGE: Final = Attribute("historic_usage_average", Number(0, 1e6), "average o
 
 
 class PlannedPool(PoolConfig, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A pool with the attributes that only a plan has."""
+    """The settings of a pool in the file of a plan: the settings that every pool has, and attributes that only such a file has."""
 
     historic_usage_average: float = 0.0
-    #: Volume as amounts times seconds. None: the volume of a pool in steady demand, which is its flow of one smooth period.
+    #: Volume as amounts times seconds. None: the volume that the flow of the pool adds in one smooth period, as under steady demand.
     accumulated_resource_volume: PartialResources | None = None
     #: The volume as a share of the cluster times seconds, in place of amounts.
     accumulated_resource_ratio_volume: float | None = None
 
 
 class PlannedOperation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An operation in a plan: jobs of one size, or demand and usage of all jobs."""
+    """An operation in a plan. The file gives the number and size of its jobs, or the demand and usage of all its jobs together."""
 
     pool: str = ""
     weight: float = 1.0

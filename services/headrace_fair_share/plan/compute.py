@@ -1,7 +1,7 @@
 """One update of the tree that a file describes, and what limits each of its elements.
 
-If the file gives no volume for an integral pool, the pool has the volume of a pool in steady demand: its flow of one smooth period. With
-this volume a pool gets its flow, no more and no less.
+If the file gives no volume for an integral pool, the pool has the volume of a pool with steady demand: what its flow adds in one smooth
+period. With this volume a pool gets its flow, no more and no less.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _unknown_nodes(pool: Pool) -> str:
 
 
 class _Planned:
-    """A tree and its results, side by side."""
+    """The tree of a plan and the results of its update, from which the elements of the plan are made."""
 
     def __init__(self, description: Description, elements: Elements, shares: TreeShares) -> None:
         self._tree = tree = description.input

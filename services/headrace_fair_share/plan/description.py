@@ -61,9 +61,9 @@ class Description:
     #: The tree with the configuration that a running Headrace would have, parents before children. The settings of a pool are a
     #: `PlannedPool`.
     tree: PoolTree
-    #: The input of one update. A pool whose volume the plan does not give has the volume of a pool in steady demand.
+    #: The input of one update. If the plan gives no volume for a pool, the pool has the volume of a pool with steady demand.
     input: TreeInput
-    #: Line of each pool and of each operation in the file.
+    #: Line of the file at which each pool (in `operation_lines`: each operation) stands.
     pool_lines: dict[str, int] = field(default_factory=dict)
     operation_lines: dict[str, int] = field(default_factory=dict)
 
@@ -112,7 +112,7 @@ def _total(root: Map, problems: Problems) -> Resources:
 
 
 def _usable(schema: Schema, values: object, place: str, problems: Problems) -> Any:
-    """Read the usable attributes, and report the others as problems."""
+    """Read the usable attributes, and report the unusable attributes as problems."""
     changed, found = schema.usable(schema.of(), values, place)
     problems.add(*found)
     return changed.value
@@ -199,7 +199,7 @@ def _pool_input(tree: PoolTree, name: PoolName, places: Mapping[PoolName, int], 
 def _savings(tree: PoolTree, pool: PoolInput, total: Resources, smooth_period_s: float) -> IntegralState | None:
     """Return the volume of an integral pool.
 
-    If the plan gives no volume, it is the volume of a pool in steady demand, which is its flow of one smooth period.
+    If the plan gives no volume, it is the volume that the flow of the pool adds in one smooth period, as under steady demand.
     """
     settings = tree.pools[PoolName(pool.name)].settings
     if pool.integral is IntegralType.NONE or not isinstance(settings, PlannedPool):
@@ -215,7 +215,7 @@ def _savings(tree: PoolTree, pool: PoolInput, total: Resources, smooth_period_s:
 
 
 def _refuse_boundless(total: Resources, pools: list[PoolInput], places: Mapping[str, str], problems: Problems) -> None:
-    """Refuse guarantees so far above the cluster that their sums could not be represented."""
+    """Refuse guarantees that exceed the cluster by so much that their sums would be too large for the algorithm's numbers."""
     most = min(_LARGEST_RATIO, LARGEST_SUM / max(total.as_tuple()))
     settings: tuple[Literal["strong_guarantee", "resource_flow", "burst_guarantee"], ...]
     settings = ("strong_guarantee", "resource_flow", "burst_guarantee")
@@ -235,7 +235,7 @@ def _refuse_boundless(total: Resources, pools: list[PoolInput], places: Mapping[
 
 
 class _Operations:
-    """Reads the operations of a plan. The positions of the pools are known."""
+    """Reads the operations of a plan. The pools are read before, because an operation refers to the position of its pool."""
 
     def __init__(self, total: Resources, places: Mapping[str, int], problems: Problems) -> None:
         self.lines: dict[str, int] = {}
@@ -313,7 +313,7 @@ class _Operations:
     def _jobs(self, read: PlannedOperation, place: str) -> tuple[Resources, Resources, int]:
         """Return demand, usage and number of pending jobs, computed from jobs of one size.
 
-        A job takes one slot by default, and none if the file has no slots.
+        If the file gives no number of slots for a job, the job takes one slot, or none if the total in the file has no slots.
         """
         assert read.resources is not None
         each = read.resources.whole

@@ -1,7 +1,8 @@
 """Starvation clocks: for how long elements have been below what they are owed. Pure.
 
-Every element has two clocks. One runs while the element is below its fair share, the other while a pool is below its strong guarantee.
-Times are counted time (`CountedTime`). Ages survive a restart.
+Every element has two clocks. The first runs while the element is below its fair share. The second is used for pools only, and runs while
+the pool is below its strong guarantee. All times are in counted time (`CountedTime`). The clocks are saved as ages, so they survive a
+restart.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ STARVATION: Final = tuple(StarvationStatus)
 STARVATION_REASON: Final = tuple(StarvationReason)
 _STARVING: Final = STARVATION.index(StarvationStatus.STARVING)
 _AGGRESSIVE: Final = STARVATION.index(StarvationStatus.AGGRESSIVELY_STARVING)
-#: Marks a missing time. Times before the start of the service are negative.
+#: Marks a missing time. It is not -1, because times before the start of the service are negative.
 NO_TIME: Final = np.iinfo(np.int64).min
 
 
@@ -47,7 +48,7 @@ class Age(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Ages(msgspec.Struct, frozen=True):
-    """The ages of some starvation clocks, stored as one value of their bucket."""
+    """The ages of some starvation clocks, which are stored as one value in the bucket of starvation clocks."""
 
     ages: list[Age] = []
     #: Term of the process that wrote the value.
@@ -111,7 +112,7 @@ class Clocks:
         )
 
     def in_place_of(self, others: Clocks, where: Bools) -> Clocks:
-        """Return these clocks where `where` is True, else those of `others`."""
+        """Return clocks with the times of this object where `where` is True, and with the times of `others` elsewhere."""
         pairs = zip(self._columns(), others._columns(), strict=True)
         return Clocks(self.keys, *(np.where(where, one, other) for one, other in pairs))
 
@@ -145,8 +146,8 @@ def step(clocks: Clocks, now_ms: int, below: Bools, short: Bools, timeouts: Time
     """Return the clocks after an update. `below` marks elements below their fair share, `short` pools below their strong guarantee.
 
     An element starves when it has been below its fair share for longer than `starving_ms`. It starves aggressively after `aggressive_ms`,
-    if that is enabled. The first update that finds an element below its fair share only starts the clock. A starving element keeps its
-    status until it is no longer below its fair share.
+    if aggressive starvation is enabled. The first update that finds an element below its fair share only starts the clock. A starving
+    element keeps its status until it is no longer below its fair share.
     """
     passed = np.where(below & (clocks.below_since != NO_TIME), now_ms - clocks.below_since.astype(np.float64), -np.inf)
     aggressive = timeouts.aggressive_enabled & (passed > timeouts.aggressive_ms)
@@ -173,7 +174,8 @@ def _since(since_ms: Ints, holds: Bools, now_ms: int) -> Ints:
 class Coming:
     """Times at which `step` will first find elements starving, in milliseconds of counted time, by position.
 
-    This assumes that the elements below their share or guarantee stay below it. `NO_TIME` if an element starves already or will not starve.
+    The prediction assumes that an element that is below its share or guarantee stays below it. `NO_TIME` if an element starves already or
+    will not starve.
     """
 
     #: Time at which the element starves for its fair share.
@@ -186,7 +188,7 @@ class Coming:
 def coming(clocks: Clocks, timeouts: Timeouts) -> Coming:
     """Predict when `step` will find elements starving if the timeouts stay the same.
 
-    If an element starves aggressively at an earlier time, `starving` has that time.
+    If the timeout of aggressive starvation passes before the other timeout, `starving` is the time at which the aggressive timeout passes.
     """
     aggressive_ms = np.where(timeouts.aggressive_enabled, timeouts.aggressive_ms, np.inf)
     starving = _passes(clocks.below_since, np.minimum(timeouts.starving_ms, aggressive_ms))
@@ -226,8 +228,8 @@ def clocks_of(ages: Iterable[Age], now_ms: int) -> Clocks:
 class CountedTime:
     """Adds up the time since the service started that counts for starvation, and the time that counts for volumes.
 
-    The time between two updates counts for starvation if both updates had fresh and complete usage. It counts for volumes if the
-    allocator's usage was complete at both updates. No time counts before the first update after a start of the service.
+    The time between two updates counts for starvation if the usage was fresh and complete at both updates. It counts for volumes if the
+    usage was complete at both updates, even if it was not fresh. No time counts before the first update after a start of the service.
     """
 
     def __init__(self) -> None:

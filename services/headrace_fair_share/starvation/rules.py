@@ -20,7 +20,7 @@ from headrace.satisfaction import INFINITE_SATISFACTION
 from headrace.wire.snapshots import PreemptionPriority
 from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints
 
-#: Largest difference between demand and fair share at which an operation counts as owed its whole demand.
+#: An operation counts as owed its whole demand if its fair share is below the demand by at most this share.
 NEARLY: Final = 1e-4
 
 
@@ -34,7 +34,8 @@ def below_fair_share(
 ) -> Bools:
     """Return True where an element uses less than min(tolerance * fair share, demand).
 
-    The tolerance is 1 for an operation whose fair share covers its demand, because such an operation needs even its last job.
+    The tolerance is 1 for an operation whose fair share covers its demand. Such an operation is owed all its jobs, and with a smaller
+    tolerance it would not starve while only its last job is missing.
     """
     whole = is_operation & owed_everything(fair, demand)
     return _is_above(np.minimum(np.where(whole, 1.0, tolerance) * fair, demand), usage, fair, demand)
@@ -51,9 +52,9 @@ def below_guarantee(usage: Floats, strong: Floats, fair: Floats, demand: Floats)
 
 
 def _is_above(one: Floats, other: Floats, fair: Floats, demand: Floats) -> Bools:
-    """Return True where `one` is greater than `other` in every resource of which a larger fair share helps the element.
+    """Return True where `one` is greater than `other` in every resource in which the element's fair share is below its demand.
 
-    If a larger fair share helps in no resource, `one` must be greater in at least one resource.
+    If there is no such resource, `one` must be greater in at least one resource.
 
     A difference up to `EPS` counts as rounding. Otherwise an element that has exactly its fair share could starve forever.
     """
@@ -73,7 +74,7 @@ class Timeouts:
 
 
 def small_operation_factor(needed_slots: Ints | int, coefficient: float) -> Floats:
-    """Return the fraction of their timeouts after which operations starve, from 0 to 1: min(needed slots / coefficient, 1).
+    """Return the factor by which the timeouts of operations are shortened, from 0 to 1: min(needed slots / coefficient, 1).
 
     `coefficient` is the tree's `allocation_count_preemption_timeout_coefficient`, at least 1.
     """
@@ -85,8 +86,8 @@ def effective_timeouts(
 ) -> Timeouts:
     """Return the effective timeouts of elements from their settings. Operations that need few slots have shorter timeouts.
 
-    Operations come last. `needed_slots` gives the slots that the pending jobs of each operation need. It is read only if the option
-    `allocation_count_preemption_timeout_coefficient` is above 1.
+    In the arrays, operations come after the pools. `needed_slots` gives the slots that the pending jobs of each operation need. It is read
+    only if the option `allocation_count_preemption_timeout_coefficient` is above 1.
     """
     part = np.ones(len(starving_ms))
     coefficient = options.allocation_count_preemption_timeout_coefficient
@@ -101,12 +102,12 @@ def effective_timeouts(
     )
 
 
-#: Priorities by code. Each code equals the code of the starvation status that causes the priority.
+#: Priorities by code. The code of a priority equals the code of the starvation status that causes it.
 PREEMPTION_PRIORITY: Final = tuple(PreemptionPriority)
 
 
 def preemption_priorities(starvation: Ints, schedulable: Bools, parent: Ints, pools: int, scope: PriorityScope) -> Ints:
-    """Return the priority of each operation: by its own starvation, or by the strongest starvation on its path to the root.
+    """Return the priority of each operation. It follows from the operation's own starvation, or from the strongest on its path to the root.
 
     Elements are the root, `pools` - 1 pools (parents before children), then operations. `parent` is the position of each element's parent,
     -1 for the root.

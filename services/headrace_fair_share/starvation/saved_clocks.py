@@ -1,4 +1,4 @@
-"""The store of starvation clocks: ages in pieces that fit a message. Each piece is written by one term at a time."""
+"""The store of starvation clocks: ages, in pieces that each fit a message. Only the process with the newest term can write a piece."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PIECE_BYTES = 256 * 1024
 class ClockStore:
     """Stores the ages of one tree under the keys `<tree>.<number>`.
 
-    After a crash between the writes of two pieces, the ages in one piece are newer by one save period than those in the other.
+    After a crash between the writes of two pieces, the ages in the first piece are newer by one save period than the ages in the second.
     """
 
     def __init__(self, bucket: KeyValue, tree: TreeName, term: Term) -> None:
@@ -29,7 +29,7 @@ class ClockStore:
         self._pieces: list[FencedKey] = []
 
     async def load(self) -> list[Ages]:
-        """Claim and return all saved ages. Unreadable pieces are skipped and logged. Raises `KeyFenced`, `BusError`."""
+        """Claim all pieces, and return the saved ages. Unreadable pieces are skipped and logged. Raises `KeyFenced`, `BusError`."""
         prefix = f"{self._tree}."
         found: list[Ages] = []
         for _ in [key for key in await self._bucket.entries() if key.startswith(prefix)]:

@@ -124,7 +124,7 @@ class InputMaker:
         self._limits: list[PartialResources] = []
         #: `max_share_ratio` of each pool that has this option, by position of the pool.
         self._share_ratios: dict[int, float] = {}
-        #: Total for which `_pools` was made.
+        #: Total resources of the cluster from which `_pools` was made.
         self._total = ZERO
         self._place: dict[PoolName, int] = {}
         #: Positions of the pools in which vanilla operations are lightweight.
@@ -144,7 +144,7 @@ class InputMaker:
             )
         operations = part.operations
         same_nodes = cut.rooms is self._nodes.rooms
-        # The elements are taken away first: if this method fails half way, the next call must not reuse anything.
+        # `_elements` is set to None first: if this method fails half way, the next call must not reuse the elements.
         kept, self._elements = self._elements, None
         anew = self._take_pools(cut, part.pools)
         before, entries = self._entries, {}
@@ -246,7 +246,7 @@ class InputMaker:
         return anew
 
     def _most_by_ratio(self, place: int) -> Resources | None:
-        """Return the most that a pool may be owed because of its `max_share_ratio`. None if the pool has no such option."""
+        """Return the largest amount that `max_share_ratio` lets a pool be owed. None if the pool does not have this option."""
         ratio = self._share_ratios.get(place)
         return None if ratio is None else self._total.part((ratio, ratio, ratio, ratio, ratio))
 
@@ -279,8 +279,9 @@ class InputMaker:
     def _forget_entries(
         self, configured: PoolTree, places: dict[PoolName, int], options: list[EffectiveOptions]
     ) -> None:
-        """Forget the input made from operations, except in pools whose position and options stay the same. Changed weights and
-        guarantees do not matter.
+        """Forget the kept input of operations, except of operations in pools whose position and options stay the same.
+
+        Other changes of a pool, such as a new weight, do not affect the input of its operations.
         """
         if self._configured is None or configured.options != self._configured.options:
             self._entries = {}

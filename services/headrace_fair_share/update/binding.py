@@ -10,8 +10,8 @@ from headrace.resources import RESOURCE_NAMES, Resources
 from headrace.wire.plan import Bound, BoundKind
 from headrace.wire.snapshots import ElementKind, ShareItem
 
-#: Largest difference of shares that count as equal in this module. It is far above the error of the search, and far below what a person
-#: can see.
+#: Largest difference of shares that count as equal in this module. It is far above the numerical error of fair shares, and far below what a
+#: person can see.
 NEAR: Final = 1e-7
 _GANG_STOPPERS: Final = frozenset({BoundKind.FULL, BoundKind.SHAPE, BoundKind.LIMIT})
 #: Kinds of limits that lie in the element itself or below it: the element would not get more if its pool had a larger share.
@@ -55,7 +55,7 @@ class Bindings:
         return bound
 
     def _waits_for_gangs(self, item: ShareItem) -> bool:
-        """Return True for a gang without fair share, and for a pool in which only gangs could use more."""
+        """Return True for a gang without fair share, and for a pool in which only gangs could use a larger fair share."""
         if item.kind is ElementKind.OPERATION:
             return item.key in self._gangs and max(item.fair_share.total) <= NEAR
         kinds = {self.of(child.key).kind for child in self.children.get(item.name, ())}
@@ -85,9 +85,7 @@ class Bindings:
         return next((each for each in bounds if each and each.kind is BoundKind.NODES), Bound(BoundKind.BELOW))
 
     def _by_others(self, item: ShareItem) -> Bound:
-        """Return the limit that does not lie in the element: the order of the fifo pool, a limit of a pool above, or the size of the
-        cluster.
-        """
+        """Return the limit outside the element: the order of its fifo pool, a limit of a pool above, or the size of the cluster."""
         if item.fifo_index is not None and _rank(item) > self._first_served.get(item.parent, float("inf")):
             return Bound(BoundKind.FIFO, pool=item.parent)
         wanted = [r for r, share in enumerate(item.demand_share) if share > 0.0]

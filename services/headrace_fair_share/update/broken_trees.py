@@ -24,7 +24,7 @@ def keep_broken_tree(tree: TreeInput, fault: Exception, folder: Path, at_ms: int
 
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.lstat().st_uid not in (0, os.geteuid()):
-        # In a folder such as /tmp another account can make the folder first, or a link to some other folder.
+        # If the parent folder is one like /tmp, another account can make this folder first, or a link in its place.
         raise PermissionError(errno.EPERM, "another account made it", str(folder))
     path = folder / f"broken-{at_ms}.yaml"
     words = " ".join(f"{type(fault).__name__}: {fault}".split())

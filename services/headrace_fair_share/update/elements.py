@@ -39,7 +39,8 @@ class Elements:
     pools: int
     #: Number of configured pools, plus one for the root. The pools after them are ephemeral.
     configured: int
-    #: Rank that orders children outside fifo pools: of a pool its position, of an operation its start in milliseconds of Unix time.
+    #: Rank by which the children of a pool that is not fifo are ordered. The rank of a pool is its position, the rank of an operation is
+    #: its start in milliseconds of Unix time.
     ranks: list[int]
     #: Effective options of the root and the pools.
     options: list[EffectiveOptions]
@@ -102,7 +103,7 @@ class Elements:
         return each
 
     def differs(self, place: int, before: Elements, old: int) -> bool:
-        """Return True if the parent, kind, options or limits of an element changed. No result column shows these changes."""
+        """Return True if the parent, kind, options or limits of an element changed. No column of `ElementResults` has them."""
         return (
             self.parents[place] != before.parents[old]
             or self.is_ephemeral(place) != before.is_ephemeral(old)

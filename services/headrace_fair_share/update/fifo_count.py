@@ -1,4 +1,8 @@
-"""The option `max_schedulable_element_count_in_fifo_pool`: how many operations of a fifo pool are scheduled without a fair share. Pure."""
+"""The option `max_schedulable_element_count_in_fifo_pool`, in short N. Pure.
+
+The first N operations of a fifo pool, in the order of the pool, may be scheduled even without a fair share. Later operations are scheduled
+only if they have a fair share.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The nodes that match filters over node tags, and their total resources. Pure.
 
-All nodes with the same tags are one bit of an integer, so that a formula is evaluated for all nodes at once. Ten thousand filters over ten
-thousand different tags take less than a second.
+A set of nodes is an integer in which all nodes with the same tags are one bit, so that a formula is evaluated for all nodes at once. Ten
+thousand filters over ten thousand different tags take less than a second.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from headrace.resources import Resources
 from headrace_fair_share.hdrf.arrays import amounts_of
 from headrace_fair_share.hdrf.model import Limits, NodeSet
 
-#: Upper bound of the node sets, because each is compared with all others. If there would be more, only the sets of single filters are
-#: used.
+#: Number of node sets up to which unions of sets are added. It is bounded because each set is compared with every other set.
 _MOST_SETS: Final = 200
 
 
@@ -56,7 +55,7 @@ class MatchingNodes:
         return answer
 
     def are_within(self, filters: tuple[str, ...], others: tuple[str, ...]) -> bool:
-        """Return True if all nodes that match `filters` match `others` as well."""
+        """Return True if every node that matches `filters` also matches `others`."""
         return not self._bits_of(filters) & ~self._bits_of(others)
 
     def divided(self, operations: Mapping[int, tuple[str, ...]], pools: Mapping[int, tuple[str, ...]]) -> Divided:

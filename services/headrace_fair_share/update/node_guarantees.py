@@ -1,4 +1,4 @@
-"""Guarantees on some nodes: pools that can run only there may be guaranteed more than these nodes have. Pure."""
+"""Finds nodes that have less than is guaranteed to the pools that can run only on these nodes. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Promise(NamedTuple):
     """The strong guarantee of a pool that can run only on some nodes, with the tag filters of the pool and of all pools above it."""
 
     pool: PoolName
-    #: All pools above it, the root last.
+    #: All pools above the pool, the root last.
     above: tuple[PoolName, ...]
     guarantee: Resources
     filters: tuple[str, ...]
@@ -55,7 +55,7 @@ def node_overcommits(promises: Sequence[Promise], nodes: MatchingNodes) -> Itera
             if wants > there
         ]
         pools = tuple(each.pool for each in highest)
-        # Other filters may match the same nodes, with the same pools. One error is enough.
+        # Different filters may match the same nodes and lead to the same pools. One error for these pools is enough.
         if short and pools not in told:
             told.add(pools)
             matching = " and ".join(filters)
@@ -64,7 +64,7 @@ def node_overcommits(promises: Sequence[Promise], nodes: MatchingNodes) -> Itera
 
 
 def promise_warnings(rooms: Mapping[tuple[str, ...], Resources] | None) -> Callable[[PoolTree], list[str]]:
-    """Return a function that lists what a configuration guarantees beyond what the nodes have.
+    """Return a function that lists the guarantees of a configuration that exceed what the matching nodes have.
 
     `rooms` has the resources of all nodes with the same set of tags; None if the nodes are not known.
     """

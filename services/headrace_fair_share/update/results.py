@@ -62,7 +62,7 @@ class ElementResults:
     limits_share: Floats
     #: Resources of the nodes that match the element's tag filters; `LARGEST_SUM` if it has no filters.
     tag_filter_limits: Ints
-    #: Strong guarantee as a share: missing figures are inferred, and guarantees are reduced where they do not all fit.
+    #: Effective strong guarantee as a share: amounts that are not configured are inferred, and guarantees that do not all fit are reduced.
     strong_guarantee_share: Floats
     promised_fair_share: Floats
     estimated_guarantee_share: Floats
@@ -92,7 +92,7 @@ class ElementResults:
     #: Position in the order of a fifo pool after gangs that do not fit into a guarantee were moved back. -1 outside fifo pools, and in a
     #: fifo pool that was not reordered.
     effective_fifo_index: Ints
-    #: Breaks ties between children with equal satisfaction.
+    #: Number that breaks ties between children with equal satisfaction.
     rank: Ints
     #: Index of the resource that runs out on the nodes where the operation can run; -1 if those nodes do not limit its fair share.
     short_of: Ints
@@ -104,16 +104,17 @@ class ElementResults:
     total_flow_ratio: Floats
     #: Sum of the burst ratios of the element and everything below.
     total_burst_ratio: Floats
-    #: Operations in the pool and below it; 0 for operations.
+    #: Number of operations in the pool and below it; 0 for an element that is an operation.
     operations: Ints
     running_operations: Ints
     lightweight_operations: Ints
     schedulable_operations: Ints
-    #: Operations directly in the pool.
+    #: Number of operations directly in the pool.
     own_operations: Ints
-    #: Amounts that elements are short of their fair shares; used under a YARN policy only. Those of a pool include everything below it.
+    #: Amounts that elements are short of their fair shares; used under a YARN policy only. The amounts of a pool include everything below
+    #: it.
     due_to_fair_share: Ints
-    #: Amounts that elements are short of their minimums; used under a YARN policy only. Those of a pool include everything below it.
+    #: Amounts that elements are short of their minimums; used under a YARN policy only. The amounts of a pool include everything below it.
     due_to_min_share: Ints
     claims: Bools
 
@@ -150,7 +151,7 @@ def differing(now: ElementResults, before: ElementResults, place_before: Ints | 
     `place_before` gives the old position of each element, -1 if the element is new. None means that no element moved.
     """
     count = len(now.weight)
-    # The columns are put together and compared at once: in a small tree a numpy call costs as much as in a large tree.
+    # The columns are joined and compared in one numpy call, because even in a small tree each call takes some time.
     changes = []
     for name in _COLUMNS:
         old = getattr(before, name)
@@ -210,7 +211,7 @@ def _status(below_since_ms: int) -> SchedulingStatus:
     return SchedulingStatus.NORMAL if below_since_ms == NO_VALUE else SchedulingStatus.BELOW_FAIR_SHARE
 
 
-#: The parts of `ShareItem.fair_share`, in the order of its type.
+#: The parts of `ShareItem.fair_share`, in the order in which its type declares them.
 _PARTS: Final = {
     "strong_guarantee": _plain("strong_part"),
     "integral_guarantee": _plain("integral_part"),
@@ -223,7 +224,7 @@ def _fair_share(elements: Elements, results: ElementResults, at: Ints) -> Iterab
     return map(DetailedShare, *(part.values(elements, results, at) for part in _PARTS.values()))
 
 
-#: The fields of `ShareItem`, in the order of this type.
+#: The fields of `ShareItem`, in the order in which the type declares them.
 _FIELDS: Final = {
     "kind": _of_element(Elements.kind),
     "name": _of_element(lambda elements, place: elements.names[place]),

@@ -1,11 +1,12 @@
 """The schedule of updates: when the next update is due. Pure.
 
-An update follows a change at once, but not before a pause since the end of the previous update. The pause is the spacing, or twice the cost
-of the previous update if that is longer. After a costly update the pause is four times the cost, but at most 100 ms if twice the cost is
-not longer. No pause is longer than a second. Without a change an update follows after a period.
+An update starts as soon as something changes, but not before a pause has passed since the end of the previous update. The cost of an update
+is the time that it took. The pause is the configured spacing, or twice the cost of the previous update if that is longer. After a cost of 4
+ms or more, the pause is at least four times the cost or 100 ms, whichever is shorter. A cost never makes the pause longer than a second.
+Without a change, the next update starts after a period.
 
-Every few seconds an update is computed from scratch, which takes much longer. It is placed between changes where possible and is not
-followed by a pause for its cost, so that it hardly delays the start of an operation.
+Every few seconds an update is computed from scratch, which takes much longer. It runs at a time without changes where possible, and its
+cost does not lengthen the pause after it. So it hardly delays the start of an operation.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ _BRIEF_US: Final = 4_000
 #: Upper bound in microseconds of a pause of four times the cost of an update. The pause is that long because jobs run on the same
 #: processors.
 _LONGER_PAUSE_US: Final = 100_000
-#: Upper bound in microseconds of every pause. An update takes long if other processes use the processor. If the pause grew in proportion,
-#: many changes would collect, and the next update would take even longer.
+#: Upper bound in microseconds of every pause. When other processes use the processor, an update takes long. If the pause grew in
+#: proportion, many changes would collect, and the next update would take even longer.
 _LONGEST_PAUSE_US: Final = 1_000_000
-#: Number of elements, or of additional elements, that cost hardly anything to update. If an update of so few takes long, other processes
-#: use the processor.
+#: Number of elements, or of additional elements, that cost hardly anything to update. If an update of so few elements takes long, the
+#: reason is that other processes use the processor.
 _FEW_ELEMENTS: Final = 32
 #: Microseconds without a change, after which an update from scratch may run early, by up to a fifth of its period.
 _PAUSE_US: Final = 20_000
@@ -48,7 +49,7 @@ class UpdateSchedule:
     """The schedule of all updates in one run of the service."""
 
     def __init__(self, spacing_us: int, period_us: int, afresh_period_us: int) -> None:
-        """Create the schedule. A period of 0 means the default: 200 ms below 1,000 operations, 1 s from there on."""
+        """Create the schedule. A period of 0 means the default: 200 ms with fewer than 1,000 operations, else 1 s."""
         self._spacing_us = spacing_us
         self._period_us = period_us
         self._afresh_period_us = afresh_period_us
@@ -87,8 +88,9 @@ class UpdateSchedule:
     def on_compute(self, now: Moment, elements: int, *, afresh: bool) -> bool:
         """Record that the computation starts. Return True if it is expected to be brief.
 
-        The cost of the update counts from here. A computation is expected to be brief if it has few elements, or if the last computation
-        was brief and had hardly fewer elements. A computation from scratch (`afresh`) is never expected to be brief.
+        The cost of the update counts from here. A computation is expected to be brief if it has at most `_FEW_ELEMENTS` elements, or if the
+        last computation was brief and had at most `_FEW_ELEMENTS` fewer elements. A computation from scratch (`afresh`) is never expected
+        to be brief.
         """
         self._computed_since_us, self._elements, self._afresh = now.steady_us, elements, afresh
         return not afresh and elements <= self._brief_elements
@@ -101,14 +103,14 @@ class UpdateSchedule:
             self._pause_us = max(self._spacing_us, _pause_us(cost_us))
         self._not_before_us = now.steady_us + self._pause_us
         is_brief = cost_us < _BRIEF_US
-        # An update from scratch does not count: it takes longer, which says nothing about incremental updates.
+        # A long update from scratch is ignored here: it says nothing about incremental updates, which take less time.
         if self._elements and (is_brief or not self._afresh):
             self._brief_elements = _FEW_ELEMENTS + (self._elements if is_brief else 0)
 
     def seconds_until_due(self, now: Moment, operations: int, *, at_rest: bool, period_ms: int | None = None) -> float:
         """Return the seconds until the next update must start, 0 if it is due.
 
-        `at_rest` means that no result changes as time passes. `period_ms` is the tree's own period; it overrides the setting.
+        `at_rest` means that no result changes merely because time passes. `period_ms` is the tree's own period; it overrides the setting.
         """
         due_us = self._not_before_us
         if not self.is_wanted:

@@ -1,4 +1,4 @@
-"""Judges which elements starve, by the tree's own rules or by those of a YARN policy. Pure."""
+"""Judges which elements starve, by the rules of Headrace or by the rules of a YARN policy. Pure."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ def judge(cut: UpdateFacts, given: UpdateInput, shares: JudgedShares, schedulabl
 def clocks_after(cut: UpdateFacts, given: UpdateInput, shares: JudgedShares, schedulable: Bools) -> Clocks:
     """Return the starvation clocks of all elements after the update.
 
-    If usage does not count, the clocks stay as they are; only those of operations that are suspended or lost their running slot are reset.
+    If the usage is too old or incomplete (`usage_counts` is False), only the clocks of operations that are suspended or lost their running
+    slot are reset, and all other clocks stay as they are.
     """
     elements = given.elements
     before = cut.clocks.of(elements.keys, elements.places)
@@ -71,14 +72,14 @@ def clocks_after(cut: UpdateFacts, given: UpdateInput, shares: JudgedShares, sch
     if short.any():
         short &= below_guarantee(shares.usage, shares.strong, shares.fair, shares.demand)
     below[0] = short[0] = False
-    # If no element is below its share or guarantee, no clock runs any more.
+    # If no element is below its share or guarantee, all clocks stop.
     is_anybody = below.any() or short.any()
     after = (
         step(before, cut.clock_ms, below, short, timeouts_of(cut, given)) if is_anybody else Clocks.none(before.keys)
     )
     if cut.pools.options.enable_pool_starvation:
         return after
-    # With the option off, pools are not judged, so they keep their clocks.
+    # With `enable_pool_starvation` off, the starvation of pools is not judged, so their clocks stay as they were.
     return after.in_place_of(before, elements.is_operation)
 
 

@@ -48,11 +48,11 @@ from headrace_fair_share.yarn.share_updates import YarnShareUpdater
 from headrace_fair_share.yarn.shortage import YarnState
 from headrace_fair_share.yarn.starvation import due_amounts
 
-#: Upper bound of the errors in a snapshot's frame, which every part of the snapshot repeats.
+#: Largest number of errors in the frame of a snapshot. It is bounded because every part of the snapshot repeats the frame.
 _MOST_TROUBLES: Final = 20
-#: Upper bound of the pools that one error in a snapshot's frame names.
+#: Largest number of pools that one error in the frame of a snapshot names.
 _MOST_POOLS_TOLD: Final = 100
-#: Upper bound of the characters of one error in a snapshot's frame.
+#: Largest length of one error in the frame of a snapshot, in characters.
 _MOST_CHARACTERS: Final = 2_000
 #: Exceptions that an update may raise if the algorithm has a fault.
 FAULTS: Final = (ArithmeticError, LookupError, TypeError, ValueError)
@@ -124,7 +124,7 @@ class Updater:
     def __init__(self, *, max_rebuilt_items: int = MAX_REBUILT_ITEMS, largest_unsaturated: int = MOST_ELEMENTS) -> None:
         """Create an updater.
 
-        Unsaturated trees of up to `largest_unsaturated` elements are computed without numpy. Resting operations are not counted.
+        Unsaturated trees are computed without numpy if they have at most `largest_unsaturated` elements, resting operations not counted.
         `max_rebuilt_items` is passed to `items_after`.
         """
         self._few_alike = max_rebuilt_items
@@ -140,7 +140,8 @@ class Updater:
         #: The resting operations, which updates skip until they change. `_awake` has the keys of all other elements.
         self._resting: RestingOperations | None = None
         self._awake: set[str] = set()
-        #: Keys of elements that may differ from `_previous`, because an update that skipped the resting operations computed them later.
+        #: Keys of elements that may differ from `_previous`, because later updates, which skipped the resting operations, computed them
+        #: again.
         self._told_since: set[str] = set()
         #: The tree of the update that started last.
         self._tree: TreeInput | None = None
@@ -188,7 +189,7 @@ class Updater:
         self._previous, self._told_since = _Previous(given.elements, results), set()
         expected = None if in_plenty is None else in_plenty.items
         if resting is not None and of_awake is not None:
-            # Operations that started to rest in this update need no entry here, since `of_awake` contains them as well.
+            # The items of resting operations stay the same; the items of all other elements are in `of_awake`.
             expected = {key: self._items[key] for key in resting if key in self._items} | of_awake.items
         self._items.update((item.key, item) for item in changed)
         for key in removed:
@@ -402,7 +403,7 @@ def _priorities(cut: UpdateFacts, elements: Elements, starvation: Ints, schedula
 
 
 def _grants(shares: TreeShares) -> Floats:
-    """Return the last share ratio of each element; 0 if no integral share was granted to it."""
+    """Return `ElementResults.grant_ratio` of each element; 0 if no integral share was granted to the element."""
     grants = np.zeros(shares.layout.size)
     grants[shares.fixed.integral.all] = shares.last_share_ratio
     return grants
@@ -426,7 +427,7 @@ def _counted(elements: Elements, which: Bools) -> Ints:
     """Count the selected operations in each pool and below it."""
     pools = elements.pools
     counts = np.bincount(elements.parent[pools:][which], minlength=len(elements.names))
-    # Lists are used because reading an array element takes ten times as long, and there may be thousands of pools.
+    # Lists are used because reading one element of an array takes ten times as long, and there may be thousands of pools.
     of_pools, above = counts[:pools].tolist(), elements.parent[:pools].tolist()
     for place in range(pools - 1, 0, -1):
         of_pools[above[place]] += of_pools[place]

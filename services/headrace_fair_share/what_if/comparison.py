@@ -1,7 +1,7 @@
 """Compares two worlds, the tree before and after supposed changes: computes an update of each, and finds the elements that differ. Pure,
 but too slow for the event loop.
 
-Both updates are computed from scratch. They use nothing that published updates keep, and do not affect published updates.
+Both updates are computed from scratch. They neither use nor change the data that the service keeps for its published updates.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class WorldShares(NamedTuple):
         )
 
     def refused_sizes(self) -> set[str]:
-        """Return the operations with jobs of a size that their pool does not accept."""
+        """Return the operations whose job size is outside the bounds of their pool."""
         elements, operations = self.elements, self.cut.operations
         bounds = (elements.options[place] for place in elements.above[elements.pools :])
         return {
@@ -138,7 +138,7 @@ class _Pairs:
         self.differences = self._differences()
 
     def over_limits(self) -> list[JobsOverLimits]:
-        """Return the pools that are over their limits after the changes, except those that are just as much over them before."""
+        """Return the pools that are over their limits after the changes, except pools that are over them by as many jobs before."""
         before = set(self._before.over_limits())
         return [each for each in self._after.over_limits() if each not in before][:MOST_OVER_LIMITS]
 
@@ -149,7 +149,7 @@ class _Pairs:
         return [f"of {counted(len(refused), 'operation')} {words}: {some(refused)}"] if refused else []
 
     def told(self, most_bytes: int) -> list[ComparedElement]:
-        """Return as many elements as fit: first those that differ most, each with all pools above it, then pools that do not differ."""
+        """Return as many elements as fit: the most different first, each with all pools above it; pools that do not differ come last."""
         order = np.lexsort((np.arange(len(self._keys)), -self.differences))
         place_of = {key: place for place, key in enumerate(self._keys)}
         found: dict[int, ComparedElement] = {}
@@ -196,8 +196,8 @@ class _Pairs:
     def _differences(self) -> Floats:
         """Return how much each element differs.
 
-        The number is the difference in fair share as a fraction of the cluster, plus 1 if starvation differs, plus 2 if only one world
-        has the element.
+        The number is the difference in fair share as a fraction of the cluster, plus 1 if the element starves at another time, plus 2 if
+        only one world has the element.
         """
         before, after = (
             _figures(world, there) for world, there in zip((self._before, self._after), self._there, strict=True)
@@ -214,7 +214,7 @@ class _Pairs:
 
 
 class _Figures(NamedTuple):
-    """Figures of elements of one world; zeros for elements that it does not contain."""
+    """Figures of elements in one world. An element that this world does not contain has zeros, and never starves."""
 
     #: Fair share, guarantee and demand. Usage is the same in both worlds.
     amounts: tuple[Floats, Floats, Floats]
@@ -242,7 +242,7 @@ def _places(world: WorldShares, keys: list[str]) -> Ints:
 def _starves_in_ms(cut: UpdateFacts, given: UpdateInput, clocks: Clocks) -> Floats:
     """Return the milliseconds until each element starves if nothing else changes.
 
-    Under a YARN policy only elements that already starve are known: 0 for these, infinite for the others.
+    Under a YARN policy nothing is predicted: the result is 0 for elements that already starve, and infinite for all other elements.
     """
     starves = (clocks.starving > 0) | (clocks.short_starving_since != NO_TIME)
     if cut.pools.options.preemption_policy is not PreemptionPolicy.YTSAURUS:
@@ -255,7 +255,7 @@ def _starves_in_ms(cut: UpdateFacts, given: UpdateInput, clocks: Clocks) -> Floa
 
 
 def _left_ms(times_ms: Ints, now_ms: int) -> Floats:
-    """Return the time left before an element starves: the time until its timeout, and one millisecond more."""
+    """Return the time until the timeout of each element, which is one millisecond before the time at which the element starves."""
     comes = times_ms != NO_TIME
     return np.where(comes, np.maximum(np.where(comes, times_ms, 0) - 1 - now_ms, 0), np.inf)
 

@@ -1,4 +1,4 @@
-"""Counts running jobs that do not fit below the resource limits of their pools, and so would be preempted. Pure."""
+"""Counts running jobs that would be preempted because they exceed the resource limits of their pools. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from headrace_fair_share.update.update_facts import UpdateFacts
 
 
 def jobs_over_limits(cut: UpdateFacts, elements: Elements, usage: dict[OperationId, Resources]) -> list[JobsOverLimits]:
-    """Return the pools that use more than their resource limits, each with the smallest number of running jobs that must end there.
+    """Return the pools that use more than their resource limits, each with the smallest number of its jobs that must end.
 
-    Limits of child pools are met first. A job that must end for the limit of a child pool counts for the child pool only. `usage` has the
-    operations that run jobs.
+    The limits of child pools are considered before the limits of their parents. A job that must end for the limit of a child pool is
+    counted for the child pool only. `usage` has only operations that run jobs.
     """
     below: dict[PoolName, list[OperationId]] = defaultdict(list)
     names = [PoolName(name) for name in elements.names[: elements.pools]]

@@ -1,6 +1,6 @@
 """Answers what-if questions over the bus: one at a time, in a worker thread, with pauses between them.
 
-However many questions are asked about a large tree, updates of fair share have the processor most of the time.
+The pauses leave the processor to the updates of fair share most of the time, however many questions are asked about a large tree.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def supposed(
     if pools is None:
         return Supposed(plan, cut, None, [])
     notes = [f"the changes would be held back: {why}"] if (why := held_back(pools)) else []
-    # A configuration that is held back is not in force, so it has no effect after the changes either.
+    # If the changed configuration would be held back, it would not be in force. So the pools stay the same after the changes, too.
     after = msgspec.structs.replace(cut, pools=cut.pools if why else pools)
     for nodes in request.nodes:
         with_nodes = _with_nodes(after, nodes)
@@ -71,7 +71,7 @@ def supposed(
 def _decided(
     request: WhatIf, person: Person, cut: UpdateFacts, configuration: TreeConfiguration, in_use: Mapping[PoolName, int]
 ) -> tuple[PoolPlan, PoolTree | None] | Refusal:
-    """Return the plan of the changes, and the resulting tree if an administrator could make them."""
+    """Return the plan of the changes, and the resulting tree; None if not even an administrator could make the changes."""
     if not request.changes:
         return PoolPlan(request.tree, dry_run=True), configuration.pools
     change = ChangePools(request.changes, request.tree, dry_run=True)
@@ -89,7 +89,7 @@ def _decided(
 def _with_nodes(cut: UpdateFacts, nodes: SupposedNodes) -> UpdateFacts | Refusal:
     """Return the input with these nodes added, or removed if their count is negative.
 
-    Return a refusal if the tree has too little to remove, or if the amounts would be too large.
+    Return a refusal if the tree has fewer resources than are to be removed, or if the amounts would be too large.
     """
     moved = nodes.resources * abs(nodes.count)
     total = cut.total + moved if nodes.count > 0 else cut.total - moved

@@ -1,8 +1,8 @@
 """Divides one resource among the children of each parent, for many parents at once.
 
-Every child gets `weight * ratio`, but at least its minimum and at most its maximum. The ratio is the one at which the whole amount is
-handed out. It is found by bisection, and the upper end of the final interval is used. If no ratio gives the exact amount, all shares are
-rounded up together. Minimums are granted even if there is not enough for all.
+Every child gets `weight * ratio`, but at least its minimum and at most its maximum. The ratio is the same for all children of a parent, and
+is chosen so that their shares add up to the parent's amount. It is found by bisection, and the upper end of the final interval is used. If
+no ratio gives the exact amount, the shares therefore add up to slightly more. Minimums are granted even if there is not enough for all.
 
     10240 over three equal children is 3414 for each
 

@@ -1,4 +1,4 @@
-"""Starvation by YARN's older engine: what each pool is short of its minimum and of its fair share. Pure.
+"""Starvation by YARN's older engine: computes how much each pool is short of its minimum and of its fair share. Pure.
 
     minimum 2000, fair share 5000, demand 9000, usage 0: 5000 are due, the larger of both
 
@@ -13,13 +13,13 @@ from headrace_fair_share.yarn.shortage import Due, LeafQueue, Rules, ShareTimes,
 
 
 def is_short_of_fair_share(queue: LeafQueue, rules: Rules) -> bool:
-    """Return True if a queue is below its threshold of the fair share."""
+    """Return True if a queue uses less than the threshold fraction of its fair share."""
     wanted = _smaller(part_of(queue.fair_share, queue.threshold), queue, rules)
     return is_below(queue.usage, wanted, rules.total, queue.policy)
 
 
 def refresh(queue: LeafQueue, clocks: ShareTimes, now_ms: int, rules: Rules) -> None:
-    """Update the times at which a queue last had its minimum and its threshold of the fair share."""
+    """Update the time at which a queue last had its minimum, and the time at which it last had the threshold of its fair share."""
     clocks.fair.setdefault(queue.key, now_ms)
     clocks.least.setdefault(queue.key, now_ms)
     if not is_short_of_fair_share(queue, rules):
@@ -31,7 +31,8 @@ def refresh(queue: LeafQueue, clocks: ShareTimes, now_ms: int, rules: Rules) -> 
 def due_to(queue: LeafQueue, clocks: ShareTimes, now_ms: int, rules: Rules) -> Due:
     """Return the amounts that are due to a queue that was short for longer than its timeouts.
 
-    The threshold decides whether something is due, not how much.
+    The threshold decides only whether something is due. The amount due is what is missing up to the whole fair share, or to the demand if
+    that is smaller.
     """
     to_min = to_fair = ZERO
     if now_ms - clocks.least.get(queue.key, now_ms) > queue.min_timeout_ms:
@@ -43,6 +44,6 @@ def due_to(queue: LeafQueue, clocks: ShareTimes, now_ms: int, rules: Rules) -> D
 
 def _smaller(target: Resources, queue: LeafQueue, rules: Rules) -> Resources:
     if rules.older_release:
-        # The older release compares the memory only, and takes all resources of the amount with less memory.
+        # The older release compares only the memory of the two amounts, and uses all resources of the amount with less memory.
         return min(target, queue.demand, key=lambda amount: amount.memory)
     return target.within(queue.demand)

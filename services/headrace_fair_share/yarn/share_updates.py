@@ -1,7 +1,7 @@
-"""Updates of a tree with YARN's shares. The other results of an update are the same as in any tree.
+"""Updates of a tree with YARN's shares. All other results of an update are computed as in any tree.
 
-Guarantees are minimums and limits are maximums. These and the total are rounded down to YARN's whole units: MiB, and cores. Demand and
-integral guarantees have no effect.
+Guarantees are minimums and limits are maximums. The guarantees, the limits and the total are rounded down to YARN's whole units: MiB, and
+cores. Demand and integral guarantees have no effect.
 """
 
 from __future__ import annotations

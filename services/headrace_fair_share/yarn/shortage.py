@@ -1,4 +1,4 @@
-"""Starvation by YARN's newer engine: what operations are short of. Pure.
+"""Starvation by YARN's newer engine: computes the amounts that operations are short of. Pure.
 
 An operation starves below a threshold fraction of its fair share, or in a queue that is below its minimum.
 
@@ -30,7 +30,7 @@ class Due(NamedTuple):
 
     to_fair_share: Resources = ZERO
     to_min_share: Resources = ZERO
-    #: True if the last update found this shortage, so that preemption must handle it.
+    #: True if the last update found this shortage, so that preemption must handle it. False if an earlier update found it.
     claims: bool = False
 
     @property
@@ -48,14 +48,14 @@ class Applicant(NamedTuple):
 
 
 class LeafQueue(NamedTuple):
-    """A pool that contains operations."""
+    """A pool whose starvation is checked: it may starve itself, or has operations that may starve."""
 
     key: str
     policy: QueuePolicy
     usage: Resources
     demand: Resources
     fair_share: Resources
-    #: The minimum share; zero for pools that are not leaves.
+    #: The minimum share; zero for a pool that has child pools, too.
     least: Resources = ZERO
     threshold: float = 0.5
     #: Milliseconds below the threshold of the fair share after which starvation begins; infinite if it never begins.
@@ -71,7 +71,7 @@ class Rules(NamedTuple):
 
     total: Resources
     spread: MinShareSpread = MinShareSpread.INTENDED
-    #: True if the rules of older releases of Hadoop apply: of 2.9 to 3.1 in this module, of 2.6 and 2.7 in `queue_shortage`.
+    #: True if the rules of older releases of Hadoop apply. In this module these are releases 2.9 to 3.1, in `queue_shortage` 2.6 and 2.7.
     older_release: bool = False
 
 
@@ -99,7 +99,8 @@ def gate_is_open(used: Resources, total: Resources, threshold: float) -> bool:
 def examine(queue: LeafQueue, clocks: ShareTimes, dues: MutableMapping[str, Due], now_ms: int, rules: Rules) -> None:
     """Determine what the operations of a queue are short of.
 
-    Operations are checked in order until the first that does not starve. The later ones keep their previous shortages.
+    Operations are checked in order, up to the first operation that does not starve. The operations after it keep the shortages that an
+    earlier update found.
     """
     key = serving_key(queue.policy, rules.total)
     applicants = sorted(queue.applicants, key=lambda one: key(one.sibling))
@@ -127,7 +128,7 @@ def part_of(share: Resources, threshold: float) -> Resources:
 def _short_of_fair_share(
     queue: LeafQueue, one: Applicant, clocks: MutableMapping[str, int], now_ms: int, total: Resources
 ) -> Resources | None:
-    """Return the amount that brings an operation to its threshold of the fair share, None if it does not starve."""
+    """Return the amount that an operation needs to reach the threshold of its fair share. None if the operation does not starve."""
     usage = one.sibling.usage
     wanted = part_of(one.fair_share, queue.threshold).within(one.sibling.demand)
     since_ms = clocks.setdefault(one.key, now_ms)
@@ -145,8 +146,8 @@ def _short_of_minimum(queue: LeafQueue, clocks: MutableMapping[str, int], now_ms
     target = queue.least.within(queue.demand)
     missing = (target - queue.usage).or_more(ZERO)
     if rules.older_release:
-        # In the older release, `missing` is negative above the minimum, so the clock is not reset there. The queue then starves as soon as
-        # it falls below its minimum.
+        # In the older release, `missing` is negative while the queue uses more than its minimum, so its clock is not reset. Once the
+        # timeout has passed in this way, the queue starves as soon as it falls below its minimum.
         target = queue.least if is_less(queue.least, queue.demand, rules.total, queue.policy) else queue.demand
         missing = target - queue.usage
     since_ms = clocks.setdefault(queue.key, now_ms)
@@ -158,7 +159,7 @@ def _short_of_minimum(queue: LeafQueue, clocks: MutableMapping[str, int], now_ms
 def _spread(
     left: Resources, queue: LeafQueue, applicants: Sequence[Applicant], dues: MutableMapping[str, Due], rules: Rules
 ) -> None:
-    """Distribute what a queue is short of over its operations in order, up to the remaining demand of each."""
+    """Distribute what a queue is short of over its operations in order, to each operation at most its remaining demand."""
     for one in applicants:
         due = dues.get(one.key, Due())
         # All resources are compared here: a shortage of cores alone counts, even if the queue compares only memory.
@@ -186,7 +187,7 @@ class YarnState(msgspec.Struct, frozen=True):
 
     @staticmethod
     def saved(ages: Iterable[Age], now_ms: int) -> YarnState:
-        """Return the state that saved ages describe. It has only the times; the next update computes the shortages."""
+        """Return the state that saved ages describe. The state has no shortages; the next update computes them."""
         listed = list(ages)
         return YarnState(
             {age.key: now_ms - age.had_share_ms for age in listed if age.had_share_ms is not None},

@@ -34,7 +34,7 @@ from headrace_fair_share.yarn.shortage import (
     gate_is_open,
 )
 
-#: Timeout in milliseconds from which on there is no timeout, as in a YARN allocation file.
+#: A timeout of at least this many milliseconds means that there is no timeout, as in a YARN allocation file.
 _NEVER_MS: Final = 10_000 * 86_400_000
 _STARVING: Final = 1
 assert STARVATION[_STARVING] == "starving"
@@ -99,7 +99,7 @@ def clocks_of_state(cut: UpdateFacts, elements: Elements, state: YarnState, belo
 def due_amounts(elements: Elements, dues: Mapping[str, Due]) -> tuple[Ints, Ints, Bools]:
     """Return what each element is short of its fair share and of its minimum, and which elements claim these amounts.
 
-    The amounts of a pool include those of everything below it.
+    The amounts of a pool include the amounts of all elements below it.
     """
     to_fair, to_min = (np.zeros((5, len(elements.keys)), np.int64) for _ in range(2))
     claims = np.zeros(len(elements.keys), np.bool_)
@@ -113,7 +113,7 @@ def due_amounts(elements: Elements, dues: Mapping[str, Due]) -> tuple[Ints, Ints
             to_min[:, place] += due.to_min_share.as_tuple()
             place = int(elements.parent[place])
             if place <= 0:
-                # The root never starves, so the walk ends there.
+                # The root never starves, so the loop stops below it.
                 break
     return to_fair, to_min, claims
 

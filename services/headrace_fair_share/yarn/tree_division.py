@@ -25,7 +25,7 @@ class Sharers(NamedTuple):
     """Attributes of all elements that the division reads. Arrays have the shape (5, elements) if per resource, else (elements,)."""
 
     weight: Floats
-    #: Minimum in whole units of YARN. A minimum above the maximum raises the maximum.
+    #: Minimum in whole units of YARN. If it is above the maximum, the minimum counts as the maximum, too.
     least: Ints
     #: Maximum in whole units of YARN.
     most: Ints

@@ -17,7 +17,7 @@ class Context(NamedTuple):
     events: EventHub
 
     async def tree(self, name: str) -> TreeName:
-        """Return the tree of a request. Without a name it is the tree that the service was started for.
+        """Return the tree of this name. If the name is empty, return the tree that the service was started for.
 
         Raises `Refused` if there is no such tree, and `BadInput`.
         """

@@ -1,7 +1,7 @@
-"""An endpoint of the HTTP API: a method, a path, and the function that answers. The function's signature says all the rest.
+"""An endpoint of the HTTP API: a method, a path, and the function that answers. All the rest follows from the function's signature.
 
-The function takes the context and one request Struct. It returns an answer Struct, or an asynchronous generator of events, after all
-checks of the request. Its docstring describes the endpoint.
+The function takes the context and one request Struct. It checks the request, and then returns an answer Struct or an asynchronous generator
+of events. The docstring of the function describes the endpoint.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Event(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def written(self) -> bytes:
-        """The event as it is sent. An event that many readers get is written once."""
+        """The event as it is sent. The bytes are kept, so that an event for many readers is encoded once only."""
         name, kind = f"id: {self.id}\n" if self.id else "", f"event: {self.event}\n" if self.event else ""
-        # JSON has no line ends outside of texts, and escapes them there.
+        # The JSON has no line end, which would end the field `data`: in its texts line ends are escaped.
         return b"".join(((name + kind).encode(), b"data: ", msgspec.json.encode(plain(self.data)), b"\n\n"))
 
 
@@ -43,7 +43,7 @@ class Endpoint:
     """One row of the table of endpoints."""
 
     def __init__(self, method: str, path: str, function: Callable[..., Any], *, status: int = 200) -> None:
-        """`path` follows `PREFIX`. Names in braces in it are fields of the request. `status` is the status of a successful answer."""
+        """`path` follows `PREFIX`. Names in braces in `path` are fields of the request. `status` is the status of a successful answer."""
         self.method = method
         self.path = path
         self.function = function
@@ -61,7 +61,7 @@ class Endpoint:
 
     @property
     def has_body(self) -> bool:
-        """True if the fields that are not in the path come from the body. Otherwise they come from the query."""
+        """True if the fields that are not in the path come from the body, False if they come from the query."""
         return self.method in ("POST", "PATCH")
 
     @property

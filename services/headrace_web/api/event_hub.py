@@ -1,8 +1,8 @@
 """The events of the tree for all readers at once: one subscription, however many browsers and programs follow it.
 
-A reader that is slower than the events loses the oldest of them. A reader that comes back with the id of its last event gets what came
-since, as long as this process remembers it. In both cases a `missed` event stands where events are missing. An event `following` says
-that no later event is left out.
+A reader that takes events more slowly than they arrive loses the oldest of the waiting events. A reader that comes back with the id of its
+last event gets the events that came since, as far as this process still keeps them. In both cases a `missed` event stands where events are
+missing. An event `following` says that the service receives all events from then on.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from headrace.runtime.clock import Clock
 from headrace.wire.happenings import Happening, Missed
 from headrace_web.api.endpoint import Event
 
-#: Upper bound of the past events that are kept for readers who come back.
+#: Upper bound of the past events that are kept for readers that come back.
 _MOST_PAST: Final = 10_000
 #: Upper bound of the events that wait for one reader.
 _MOST_WAITING: Final = 1_000
-#: Seconds between the events that a reader has got and its next events, which are gathered meanwhile. Without the pause, waking 200 readers
-#: for each of 1,000 events a second takes several cores.
+#: Seconds between two deliveries of events to one reader. Events that arrive in this time are delivered together. Without the pause, waking
+#: 200 readers for each of 1,000 events a second takes several cores.
 _PAUSE_S: Final = 0.1
 #: Seconds for which events are received after the last reader has left.
 _LINGER_S: Final = 30.0
@@ -35,7 +35,7 @@ _LINGER_S: Final = 30.0
 _AGAIN_S: Final = 2.0
 #: Upper bound of the digits in an id. Python refuses to read a number of thousands of them.
 _MOST_DIGITS: Final = 20
-#: Service that a `missed` event names if this process dropped the events, or no longer has them.
+#: Service that a `missed` event names as its cause if this process dropped the events, or no longer has them.
 _SERVICE: Final = "web"
 _FOLLOWING: Final = Event("following", {})
 
@@ -60,7 +60,7 @@ class _Reader:
 
 
 class EventHub:
-    """Receives the events of the client's tree while somebody reads them."""
+    """Receives the events of the client's tree while there are readers."""
 
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
@@ -68,7 +68,7 @@ class EventHub:
         #: Part of every id, so that ids of this process differ from ids of an earlier process.
         self._run = clock.wall_ms()
         self._readers: set[_Reader] = set()
-        #: Events that were received since the last pause, each with its number.
+        #: Events that were received since there last were no readers, each with its number.
         self._past: deque[tuple[int, Happening]] = deque(maxlen=_MOST_PAST)
         self._number = 0
         self._changed = anyio.Event()
@@ -85,12 +85,13 @@ class EventHub:
                     with anyio.move_on_after(_LINGER_S):
                         await self._until(lambda: bool(self._readers))
                 tasks.cancel_scope.cancel()
-            # One number is skipped: it stands for all events that are not received in the pause.
+            # One number is skipped. It stands for all events that are missed while there are no readers, so that a reader that comes back
+            # notices the gap.
             self._number += 1
             self._past.clear()
 
     async def read(self, wanted: HappeningFilter, last_id: str) -> AsyncGenerator[Event, None]:
-        """Yield events from now on, or after the event `last_id`."""
+        """Yield events from now on, or all events after the event `last_id` if it is given."""
         reader = _Reader(wanted)
         for name, happening in self._since(last_id):
             if wanted.wants(happening):
@@ -114,7 +115,7 @@ class EventHub:
             self._note_change()
 
     def _since(self, last_id: str) -> list[tuple[str, Happening]]:
-        """Return the kept events after the event `last_id`; nothing if it is empty.
+        """Return the kept events after the event `last_id`; no events if `last_id` is empty.
 
         If some events after `last_id` are not kept, a `missed` event comes first.
         """
@@ -150,7 +151,7 @@ class EventHub:
         event: Event | None = None
         for reader in self._readers:
             if reader.wanted.wants(happening):
-                # Readers share the event, because writing it costs more than all else.
+                # All readers get the same object, because encoding the event costs more than everything else here.
                 event = event or _event(self._id(self._number), happening)
                 reader.put(event)
 

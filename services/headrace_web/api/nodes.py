@@ -33,7 +33,7 @@ class NodePage(msgspec.Struct, frozen=True):
     """A page of nodes, by name."""
 
     nodes: list[NodeView]
-    #: Number of heard and of enrolled nodes while the allocator is recovering, such as `3/5`; else empty.
+    #: While the allocator is recovering: the number of nodes that it has heard and the number of enrolled nodes, such as `3/5`. Else empty.
     recovering: str
     #: `cursor` of the next page; null on the last page.
     next: str | None
@@ -54,16 +54,17 @@ class NodeOnly(msgspec.Struct, frozen=True):
 
 
 class DrainRequest(msgspec.Struct, frozen=True):
-    """A drain. Times are milliseconds of Unix time."""
+    """A request to drain a node. Times are milliseconds of Unix time."""
 
     node: str
-    #: Reason, shown wherever the node is.
+    #: Reason, shown wherever the node is shown.
     reason: str = ""
     #: Beginning of the drain; 0: now.
     from_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
     #: End of the drain; 0: until the node is undrained.
     until_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
-    #: Milliseconds from the beginning to the interruption of running jobs, which are requeued. Null: jobs run to their end.
+    #: Milliseconds after the beginning of the drain at which running jobs are interrupted and requeued. Null: running jobs run to their
+    #: end.
     abort_after_ms: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
 
@@ -106,7 +107,7 @@ async def get_node(context: Context, request: OneNode) -> NodeView:
 
 
 async def drain_node(context: Context, request: DrainRequest) -> ChangedNode:
-    """Let no jobs start on a node, now or in a window of time."""
+    """Let no jobs start on a node, from now on or in a window of time."""
     return await context.client.change_node(
         request.node,
         NodeChange.DRAIN,
@@ -123,12 +124,12 @@ async def undrain_node(context: Context, request: NodeOnly) -> ChangedNode:
 
 
 async def shut_out_node(context: Context, request: NodeOnly) -> ChangedNode:
-    """Refuse the key of a node, whatever it runs. Its jobs go on until its lease is over."""
+    """Refuse the key of a node, even if jobs run on it. These jobs go on until the node's lease is over."""
     return await context.client.change_node(request.node, NodeChange.SHUT_OUT)
 
 
 async def remove_node(context: Context, request: NodeOnly) -> ChangedNode:
-    """Remove a node that is drained and empty, or silent."""
+    """Remove a node, which must either be drained and empty, or be silent."""
     return await context.client.change_node(request.node, NodeChange.REMOVE)
 
 

@@ -36,7 +36,7 @@ from headrace_web.api.start_request import StartRequest, TaskRequest, options_of
 
 #: Largest number of operations, or of jobs, on a page.
 Limit = Annotated[int, msgspec.Meta(ge=1, le=500)]
-#: A reader that follows a pool gets the events of at most this number of live operations of the pool.
+#: Largest number of live operations of a pool whose events a reader that follows the pool gets.
 _MOST_MEMBERS: Final = 100_000
 
 
@@ -56,12 +56,12 @@ class ListedOperations(msgspec.Struct, frozen=True):
     state: str = ""
     #: Only operations of this user.
     user: str = ""
-    #: Only operations that have not ended.
+    #: True: only operations that have not ended.
     live: bool = False
     #: Only operations that have a job on this node now.
     node: str = ""
-    #: `started`: the newest first. `oldest`: the oldest first. `unused_cpu` or `unused_memory`: first the operation that left most unused;
-    #: operations without a measured run are left out.
+    #: `started`: the newest first. `oldest`: the oldest first. `unused_cpu` or `unused_memory`: first the operation that left most of this
+    #: resource unused; operations without a measured run are left out.
     order: OperationOrder = OperationOrder.STARTED
     #: Largest number of operations on the page.
     limit: Limit = 100
@@ -99,9 +99,10 @@ class JobsPage(msgspec.Struct, frozen=True):
 class Explained(msgspec.Struct, frozen=True):
     """Why an operation runs or waits."""
 
-    #: Every pool level with its counts and limits.
+    #: The counts and limits at every level of pools.
     limits: OperationExplanation
-    #: By tree, what keeps its jobs from starting. Trees whose allocator does not answer or does not know the operation yet are left out.
+    #: For each tree, what keeps the operation's jobs from starting there. Trees whose allocator does not answer or does not know the
+    #: operation yet are left out.
     waiting: dict[TreeName, WaitingExplained]
 
 
@@ -128,7 +129,7 @@ class LogRequest(msgspec.Struct, frozen=True):
     #: Index of the job; null: all jobs.
     job: int | None = None
     stream: Streams = Streams.STDOUT
-    #: True: go on until the operation is over. False: end with what is there now.
+    #: True: send new lines until the operation is over. False: end after the lines that are there now.
     follow: bool = False
     #: Number of the attempt; null: the newest attempt that ended, and the running attempt.
     attempt: int | None = None
@@ -143,7 +144,7 @@ class UpdateRequest(msgspec.Struct, frozen=True):
     weight: float | None = None
     #: New pool, by its name or its path.
     pool: str | None = None
-    #: Time limit of the operation, such as `2h`; `none` takes it away.
+    #: Time limit of the operation, such as `2h`; `none` removes the time limit.
     operation_time_limit: str | None = None
     #: Tree to which the changes of weight and pool are limited; empty: all trees of the operation.
     tree: str = ""
@@ -168,7 +169,7 @@ class AbortRequest(msgspec.Struct, frozen=True):
 class EventRequest(msgspec.Struct, frozen=True):
     """Which events to follow."""
 
-    #: Only events of this pool's operations, and the starvation of the pool.
+    #: Only events of this pool's operations, and events about the starvation of the pool.
     pool: str = ""
     #: Only events of this operation.
     operation: str = ""
@@ -198,7 +199,7 @@ async def list_operations(context: Context, request: ListedOperations) -> Operat
 
 
 async def start_operation(context: Context, request: StartRequest) -> StartAnswer:
-    """Start an operation. The fields are the options of `headrace run`; `operation` is its id, made here if it is empty.
+    """Start an operation. The fields are the options of `headrace run`. `operation` is the id; if it is empty, one is made.
 
     A start that is sent again with the same id starts nothing new: the answer has `repeated`.
     """
@@ -220,7 +221,7 @@ async def get_operation(context: Context, request: OneOperation) -> OperationVie
 
 
 async def list_jobs(context: Context, request: ListedJobs) -> JobsPage:
-    """List the jobs of an operation: where the newest ended attempt of each ran, and how it ended."""
+    """List the jobs of an operation: where the newest ended attempt of each job ran, and how that attempt ended."""
     found = [
         row
         async for row in context.client.jobs(
@@ -252,7 +253,7 @@ async def explain_operation(context: Context, request: OneOperation) -> Explaine
 
 
 async def get_history(context: Context, request: HistoryRequest) -> AsyncGenerator[Event, None]:
-    """Send the events of an operation that the log keeps, the oldest first, then `end`."""
+    """Send the events of an operation that are still in the log, the oldest first, then `end`."""
     await context.client.get(request.operation)
 
     async def events() -> AsyncGenerator[Event, None]:
@@ -287,7 +288,7 @@ async def read_logs(context: Context, request: LogRequest) -> AsyncGenerator[Eve
 
 
 async def update_operation(context: Context, request: UpdateRequest) -> OperationView:
-    """Change weight, pool or time limit of a live operation, all or nothing."""
+    """Change weight, pool or time limit of a live operation. Either all of the changes are made or none."""
     client = context.client
     pool = None if request.pool is None else await client.pools.at(request.pool)
     return await client.update(
@@ -322,9 +323,8 @@ async def abort_operation(context: Context, request: AbortRequest) -> OperationV
 async def follow_events(context: Context, request: EventRequest) -> AsyncGenerator[Event, None]:
     """Send events of the tree as they happen: starts, ends, preemptions, starvation.
 
-    After the event `following` no event is left out.
-    A reader that comes back with `Last-Event-ID` gets what it missed, as far as it is kept. An event `missed` stands where events are
-    missing.
+    After the event `following` no event is left out. A reader that comes back with `Last-Event-ID` gets the events that it missed, as far
+    as they are kept. An event `missed` stands where events are missing.
     """
     client = context.client
     pool = await client.pools.at(request.pool) if request.pool else ""
@@ -339,7 +339,7 @@ async def _spec(context: Context, request: StartRequest) -> OperationSpec:
     """Return the spec of a start. A job starts in its scratch folder unless the request names a folder. Raises what `Pools.at` raises."""
     options: dict[str, Any] = {"working_directory": "", **options_of(request)}
     tasks: list[TaskRequest] = options.get("tasks") or []
-    # A task has the fields of the arguments of `task`.
+    # The fields of a task are the arguments of the function `task`.
     options["tasks"] = [task(**msgspec.structs.asdict(each)) for each in tasks]
     spec = operation_spec(request.argv, sends_files=True, **options)
     return await context.client.pools.named_in(msgspec.structs.replace(spec, tree=context.client.place.tree))

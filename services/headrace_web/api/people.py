@@ -22,7 +22,7 @@ Members = Annotated[list[str], msgspec.Meta(max_length=1000)]
 class RightsRequest(msgspec.Struct, frozen=True):
     """Which rights to return."""
 
-    #: Only the rights on this pool, with the people who have the other rights; empty: the rights on all pools.
+    #: Only the rights on this pool, and for each right that the person lacks, who has it; empty: the rights on all pools.
     pool: str = ""
     #: Tree of the pool; empty: the tree that this service was started for.
     tree: str = ""
@@ -50,13 +50,13 @@ class GroupMembers(msgspec.Struct, frozen=True):
 
 
 class UsageRequest(msgspec.Struct, frozen=True):
-    """A period, and by what its consumption is added up. Days are those of UTC."""
+    """A period, and the keys by which its consumption is grouped. Days begin at midnight UTC."""
 
     #: First day, such as `2026-11-01`.
     since: date
     #: First day after the period.
     until: date
-    #: Some of `day`, `user`, `pool`, `tree` and `operation`; with `tree` a pool includes all pools below it.
+    #: Some of `day`, `user`, `pool`, `tree` and `operation`. With `tree`, the consumption of a pool includes all pools below it.
     by: tuple[By, ...] = (By.USER,)
     #: Only this pool and the pools below it.
     pool: str = ""
@@ -70,7 +70,7 @@ class UsageRequest(msgspec.Struct, frozen=True):
 
 
 class UsagePage(Consumed, frozen=True):
-    """A page of the lines of a period, by day, user, pool and operation."""
+    """A page of the lines of a period, sorted by day, user, pool and operation."""
 
     #: `cursor` of the next page; null on the last page.
     next: str | None = None
@@ -102,7 +102,7 @@ async def create_group(context: Context, request: GroupMembers) -> Group:
 
 
 async def delete_group(context: Context, request: OneGroup) -> Group:
-    """Delete a group, and return it as it was. Access lists that name it stay as they are."""
+    """Delete a group, and return it as it was. Access lists that name the group stay as they are."""
     return await context.client.groups.delete(request.group)
 
 
@@ -112,12 +112,12 @@ async def add_members(context: Context, request: GroupMembers) -> Group:
 
 
 async def remove_members(context: Context, request: GroupMembers) -> Group:
-    """Remove people from a group, all or none."""
+    """Remove people from a group. Either all of them are removed or none."""
     return await context.client.groups.remove(request.group, request.members)
 
 
 async def get_usage(context: Context, request: UsageRequest) -> UsagePage:
-    """Add up what finished runs were allotted, used and lost. Each page is added up anew."""
+    """Add up what finished runs were allotted, used and lost. The sums are computed anew for each page."""
     found = await context.client.consumption.summed(
         request.by,
         since=request.since,

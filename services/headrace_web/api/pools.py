@@ -26,7 +26,7 @@ from headrace_web.api.pages import Limit, cursor_of, page_of, read_cursor
 
 #: Tree of a request; empty: the tree that this service was started for.
 Tree = str
-#: Attributes or options as a person writes them, such as `{"weight": 2}`. Null resets one to its default.
+#: Attributes or options as a person writes them, such as `{"weight": 2}`. Null resets an attribute to its default.
 Attributes = dict[str, Any]
 
 
@@ -42,13 +42,14 @@ class ListedPools(msgspec.Struct, frozen=True):
     """Which pools to list."""
 
     tree: Tree = ""
-    #: Only child pools of this pool, by its name or its path; empty: all pools. `<Root>` has the pools of the highest level.
+    #: Only the child pools of this pool, which is given by its name or its path; empty: all pools. The children of `<Root>` are the top
+    #: pools.
     parent: str = ""
     #: Only pools whose name begins with this text.
     name_prefix: Annotated[str, msgspec.Meta(max_length=200)] = ""
     #: True: only pools that starve.
     starving: bool = False
-    #: Largest number of pools on the page. A page of large pools has fewer.
+    #: Largest number of pools on the page. A page has fewer if their data would be too large.
     limit: Limit = 1000
     #: `next` of the page before; empty for the first page.
     cursor: str = ""
@@ -68,7 +69,7 @@ class PoolAlone(msgspec.Struct, frozen=True):
     """One pool."""
 
     pool: PoolView
-    #: Operations of the pool itself, with their shares.
+    #: Operations directly in the pool, with their shares.
     operations: list[ShareItem]
     #: Number of operations that did not fit into the answer.
     operations_left_out: int
@@ -89,7 +90,7 @@ class StepWords(msgspec.Struct, frozen=True):
 
     #: What bounded the fair share of the level.
     bound: str
-    #: What would give it more; empty: nothing would, or its demand is met.
+    #: What would give the level a larger fair share; empty: nothing would, or the demand of the level is met.
     more: str
 
 
@@ -112,7 +113,7 @@ class PoolPeriod(msgspec.Struct, frozen=True):
 
 
 class HistoryOfPool(PoolPeriod, frozen=True):
-    """A period of a pool, and how finely it is told."""
+    """A period of a pool, with the resource and the number of points to return."""
 
     #: `user_slots`, `cpu`, `gpu`, `memory` or `network`.
     resource: str = "cpu"
@@ -142,18 +143,18 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """Changes of a tree, all or none."""
+    """Changes of a tree, of which either all are made or none."""
 
     changes: Annotated[list[Change], msgspec.Meta(min_length=1, max_length=1000)]
     tree: Tree = ""
     #: True: only return the outcome.
     dry_run: bool = False
-    #: Revision that the changes are based on; they are refused if the tree has another one. 0: any revision.
+    #: Revision of the tree that the changes are based on; the changes are refused if the tree has another revision. 0: any revision.
     expected_revision: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 class NodesSupposed(msgspec.Struct, frozen=True):
-    """Nodes that are supposed to come, or to go if `count` is negative."""
+    """Nodes that are supposed to be added, or to be removed if `count` is negative."""
 
     count: int
     #: Resources of each node, such as `{"cpu": 16, "memory": "64G"}`.
@@ -187,7 +188,7 @@ class MovedPool(msgspec.Struct, frozen=True):
 class ListedNames(msgspec.Struct, frozen=True):
     """Which trees or groups to list."""
 
-    #: Only those whose name begins with this text.
+    #: Only trees or groups whose name begins with this text.
     name_prefix: str = ""
     limit: Limit = 1000
     #: `next` of the page before; empty for the first page.
@@ -250,7 +251,7 @@ async def get_pool(context: Context, request: OnePool) -> PoolAlone:
 
 
 async def explain_pool(context: Context, request: ExplainedPool) -> PoolExplainedInWords:
-    """Explain why a pool gets what it gets, level by level, and who holds what it lacks."""
+    """Explain why a pool gets what it gets, level by level, and which elements hold the resources that it lacks."""
     told = await (await _pools(context, request.tree)).explain(request.pool, request.against)
     words = [StepWords(bound_words(step), more_words(step)) for step in told.steps]
     return PoolExplainedInWords(**msgspec.structs.asdict(told), words=words)
@@ -276,12 +277,12 @@ async def get_lost_work(context: Context, request: PoolPeriod) -> LostWorkTold:
 
 
 async def get_preemptions(context: Context, request: OnePool) -> ObservedPreemptions:
-    """Return counts of the preemptions below a pool, and the observed preemptions where preemption is only observed."""
+    """Return counts of the preemptions below a pool. If the tree only observes preemption, the answer has the observed preemptions, too."""
     return await (await _pools(context, request.tree)).preemptions(request.pool)
 
 
 async def change_pools(context: Context, request: Changes) -> PoolPlan:
-    """Make all of the changes or none. With `dry_run` only return the resulting plan, with all broken rules."""
+    """Make all of the changes, or none if one is refused. With `dry_run` only return the resulting plan, with all broken rules."""
     return await (await _pools(context, request.tree)).change(
         [_change(each, f"changes[{place}]") for place, each in enumerate(request.changes)],
         dry_run=request.dry_run,
@@ -290,7 +291,7 @@ async def change_pools(context: Context, request: Changes) -> PoolPlan:
 
 
 async def what_if(context: Context, request: Supposed) -> WhatIfAnswer:
-    """Return everybody's shares now, and after changes and nodes that are only supposed. Nothing is changed."""
+    """Return the shares of all elements now, and after changes and with nodes that are only supposed. Nothing is changed."""
     return await (await _pools(context, request.tree)).what_if(
         [_change(each, f"changes[{place}]") for place, each in enumerate(request.changes)],
         nodes=[

@@ -63,7 +63,7 @@ def problem(status: int, name: str, title: str, detail: str) -> Problem:
 
 
 def problem_of(error: HeadraceError) -> Problem:
-    """Return the answer to a request that an error ended."""
+    """Return the problem that answers a request which failed with this error."""
     text = str(error)
     match error:
         case Refused(refusal=refusal):

@@ -20,7 +20,7 @@ from headrace.wire.defects import bad_input
 
 R = TypeVar("R", bound=msgspec.Struct)
 
-#: Largest body of a request, in bytes. A message of the bus is smaller.
+#: Largest body of a request, in bytes. A larger body could not be used, since a message of the bus must be smaller.
 LARGEST_BODY_BYTES: Final = 1024 * 1024
 #: A name of a field in a place such as `changes[0].change`.
 _NAMES: Final = re.compile(r"[A-Za-z_]\w*")
@@ -57,7 +57,10 @@ def read_request(
 
 
 def _explained(error: BadInput, kind: type[msgspec.Struct], text: str) -> BadInput:
-    """Return an error that says what is accepted. For missing fields and members of enumerations, msgspec's own text does not say it."""
+    """Return an error that says what is accepted.
+
+    If a field is missing or a value is no member of an enumeration, msgspec's own text does not say it.
+    """
     if missing := _MISSING.search(text):
         place = missing[1] if error.place == "request" else f"{error.place}.{missing[1]}"
         return BadInput.because(place, "this field is required")

@@ -64,7 +64,7 @@ def _start_request() -> type[msgspec.Struct]:
 if TYPE_CHECKING:
 
     class StartRequest(msgspec.Struct, frozen=True):
-        """A start. All fields but these two are those of `RunOptions`."""
+        """A request to start an operation. Besides these two fields, it has the fields of `RunOptions`."""
 
         #: Program and arguments; empty with `tasks`.
         argv: list[str]

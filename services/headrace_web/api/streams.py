@@ -1,6 +1,6 @@
-"""Server-sent events: the response that sends them until the reader leaves.
+"""Server-sent events: the response that sends events until the reader leaves.
 
-Events that a stream has at the same time are sent together, because a write costs far more than an event.
+Events that wait at the same time are sent in one write, because a write costs far more than an event.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from headrace.errors import HeadraceError
 from headrace_web.api.endpoint import Event
 from headrace_web.api.problems import problem, problem_of
 
-#: Seconds of silence after which a comment is sent, so that proxies keep the connection open and a gone reader is noticed.
+#: Seconds of silence after which a comment is sent, so that proxies keep the connection open, and the service notices if the reader is
+#: gone.
 _SILENCE_S: Final = 15.0
-#: Bytes from which on no further event is added to a write.
+#: Number of waiting bytes at which no further event is added to a write.
 _MOST_BYTES: Final = 64 * 1024
 #: Last event of a stream that is under way when the service stops.
 _STOPPING: Final = Event(
@@ -41,7 +42,7 @@ class _Gathered:
         self._taken = anyio.Event()
 
     async def put(self, event: Event) -> None:
-        """Add an event. Wait before if many bytes have not been taken."""
+        """Add an event. If `_MOST_BYTES` or more are waiting to be taken, wait until they are taken."""
         while self._bytes >= _MOST_BYTES:
             await self._taken.wait()
         self._parts.append(event.written)
@@ -49,12 +50,12 @@ class _Gathered:
         self._arrived.set()
 
     def complete(self) -> None:
-        """Note that no event follows."""
+        """Note that no further event will be put."""
         self._is_complete = True
         self._arrived.set()
 
     async def take(self) -> bytes:
-        """Wait for events, and return all that have come; empty if no event follows."""
+        """Wait for events, and return all that have been put since the last call. Empty if no further event will be put."""
         if not self._parts and not self._is_complete:
             self._arrived = anyio.Event()
             await self._arrived.wait()
@@ -126,7 +127,7 @@ class EventStream(Response):
 
 
 def _ends_of(scope: Scope) -> Sequence[tuple[anyio.Event, Event]]:
-    """Return the events that end a stream, each with the last event of the stream."""
+    """Return the conditions (`anyio.Event`) that end a stream, each with the event that the stream then sends last."""
     ended: anyio.Event | None = scope.get("state", {}).get("ended")
     return [(scope["app"].state.stopping, _STOPPING), *([(ended, _ENDED)] if ended is not None else [])]
 

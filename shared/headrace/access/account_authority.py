@@ -45,7 +45,7 @@ class AccountAuthority(msgspec.Struct, frozen=True, kw_only=True):
         return jwt.signed(SigningKey.from_seed(self.account_seed), claims, now_s)
 
     def own_key(self, word: str, user: str, now_s: int) -> str | None:
-        """Return the public key of the credential with which a person may make tokens, or None if the JWT is none. Raises `BadInput`."""
+        """Return the public key in a JWT with which this person may make tokens, or None if it is no such JWT. Raises `BadInput`."""
         claims = jwt.claims_of(word)
         allowed = claims.get("nats", {}).get("pub", {}).get("allow", ())
         may_make = {subjects.user(name, "token.create") for name in (user, "*")} & set(allowed)
@@ -56,7 +56,7 @@ class AccountAuthority(msgspec.Struct, frozen=True, kw_only=True):
     def groups_in(self, word: str, user: str) -> tuple[GroupName, ...]:
         """Return the groups that a person's credential names; none if the JWT is not signed by this account for the person.
 
-        It does not ask whether the credential has expired or was revoked: the server knows. Raises `BadInput`.
+        This does not check whether the credential has expired or was revoked, because the server checks that. Raises `BadInput`.
         """
         claims = jwt.claims_of(word)
         signers = (self.account, SigningKey.from_seed(self.account_seed).public)
@@ -68,8 +68,8 @@ class AccountAuthority(msgspec.Struct, frozen=True, kw_only=True):
     def account_jwt(self, known: str, revoked: Mapping[str, int], now_s: int) -> str | None:
         """Return a signed JWT of the account that also revokes these keys, or None if the `known` JWT needs no change.
 
-        Revocations are left out if their time has passed: all JWTs for these keys have expired by then, or the pause of these
-        keys is over.
+        Revocations whose time has passed are left out. At that time all JWTs for the key have expired, or the pause for which the key was
+        revoked is over.
         """
         claims = jwt.claims_of(known)
         added = jwt.with_revoked(claims, revoked)

@@ -25,7 +25,7 @@ _NO_LIMIT: Final = -1
 _LIMITS: Final = ("subs", "data", "payload", "imports", "exports", "conn", "leaf")
 _JETSTREAM_LIMITS: Final = ("mem_storage", "disk_storage", "streams", "consumer")
 
-#: Prefix of the tag of a user's JWT that names a group of the user.
+#: Prefix of the tags in a user's JWT that each name a group of the user.
 _GROUP_TAG: Final = "group:"
 
 JwtClaims = Mapping[str, Any]
@@ -55,7 +55,7 @@ def account_claims(
 
 
 def with_revoked(account: JwtClaims, revoked: Mapping[str, int]) -> JwtClaims:
-    """Return the claims of an account with these revocations added to those that it already has. The later time of a key counts."""
+    """Return the claims of an account with these revocations added. If the account already revokes a key, the later time counts."""
     known = revoked_by(account)
     merged = {key: max(known.get(key, 0), revoked.get(key, 0)) for key in sorted({*known, *revoked})}
     return {**account, "nats": {**account["nats"], "revocations": merged}}
@@ -135,7 +135,7 @@ def says(jwt: str, claims: JwtClaims, issuer: SigningKey) -> bool:
 
 def _user_claims(public: str, name: str, own: Permissions) -> JwtClaims:
     rights = {"pub": {"allow": list(own.publish)}, "sub": {"allow": list(own.subscribe)}}
-    # The size of a message is not limited here, since the server bounds it for all users.
+    # The size of a message is not limited here, since the server limits it for all users alike.
     limits = {"subs": own.most_subscriptions, "data": _NO_LIMIT, "payload": _NO_LIMIT}
     return _claims(public, name, {"type": "user", **rights, **limits})
 

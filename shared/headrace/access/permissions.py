@@ -1,15 +1,15 @@
 """The permissions of each credential at the server, built from the tables of `headrace.access.routes`.
 
-A party that answers requests may publish into the inboxes of the parties that may send them, and nowhere else: a forged reply subject leads
-nowhere. The server's own `allow_responses` would let a node publish to any subject that an accomplice chooses for the answer. The names of
-inboxes cannot be guessed. The name of a node or a person is part of its subjects, so that no node or person can publish or subscribe in
-place of another one.
+A party that answers requests may publish into the inboxes of the parties that may send these requests, and into no other inbox. So a
+request with a forged reply subject gets no answer. The server's own `allow_responses` would let a node publish to any subject that an
+accomplice chooses for the answer. The names of inboxes cannot be guessed. The name of a node or a person is part of its subjects, so that
+no node or person can publish or subscribe in place of another node or person.
 
 A service chooses the subject under which JetStream delivers messages or sends answers. nats-server (2.15.1, tried) does not check the
 service's permissions for that subject, neither for the `deliver_subject` of a consumer nor for the reply subject of a pull. So permissions
-cannot keep a service from storing a message in another service's stream. Readers ignore such messages: they recognize a delivered message
-by its own subject, which it keeps in the stream that stores it (`ForeignEntries.is_foreign`). No service may use direct gets, because the
-server would send the answers under any subject that the service chooses.
+cannot keep a service from storing a message in another service's stream. Readers ignore such messages. They recognize them because a
+delivered message keeps its original subject in the stream that stores it (`ForeignEntries.is_foreign`). No service may use direct gets,
+because the server would send the answers under any subject that the service chooses.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ MOST_SUBSCRIPTIONS: Final = 100
 #: requests; the limit suffices for 1,024 persons.
 MOST_SUBSCRIPTIONS_OF_A_NODE: Final = 10_000
 #: Largest number of subscriptions of one connection of a service. A service has two subscriptions for each person and each of some 30 kinds
-#: of requests; the limit suffices for 1,024 persons. The server allows no connection more than this, whatever its credential says.
+#: of requests; the limit suffices for 1,024 persons. The configuration of the server allows no connection more than this, whatever its
+#: credential says.
 MOST_SUBSCRIPTIONS_OF_A_SERVICE: Final = 80_000
 
 
@@ -102,7 +103,7 @@ def permissions_of(party: Party) -> Permissions:
 
 
 def streams_of(party: Party) -> list[str]:
-    """Return the streams that a service needs, including those of its buckets."""
+    """Return the streams that a service needs, including the streams of its buckets."""
     return [_of(party, store.stream) for store in STORES if store.is_used_by(party.kind)]
 
 

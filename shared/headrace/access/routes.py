@@ -1,8 +1,8 @@
 """The tables of all subjects with their senders and receivers, and of all buckets and streams with their writers and readers.
 
 `headrace.access.permissions` builds the permissions of each credential from these tables, and the server refuses everything else. `{node}`,
-`{host}`, `{user}` and `{tree}` are placeholders. In the permissions of the party that a placeholder names, it stands for the party's own
-name or tree. In the permissions of the party on the other side it stands for any name.
+`{host}`, `{user}` and `{tree}` are placeholders. In the permissions of the party that a placeholder names, the placeholder stands for the
+party's own name or tree. In the permissions of the party on the other side, the placeholder stands for any name.
 """
 
 from __future__ import annotations
@@ -48,13 +48,14 @@ _NODE, _PERSON = PartyKind.NODE, PartyKind.PERSON
 
 
 class Reach(enum.IntEnum):
-    """What a person's credential allows. Each reach includes the ones before it."""
+    """What a person's credential allows. Each reach includes the reaches before it."""
 
-    #: Requests that change nothing, and the end of the token itself: a token made with `--read-only`.
+    #: Requests that change nothing, and the request to end the token itself: the reach of a token made with `--read-only`.
     READ = 0
-    #: All requests but those about other tokens: any other token. With a stolen token nobody can make a token that lasts longer.
+    #: All requests but requests about other tokens: the reach of every other token. So nobody can use a stolen token to make a token that
+    #: lasts longer.
     CHANGE = 1
-    #: All requests: the credential of the person.
+    #: All requests: the reach of the person's own credential.
     WHOLE = 2
 
 
@@ -86,7 +87,7 @@ class Store(msgspec.Struct, frozen=True):
     name: str
     #: Each writer with the keys that it writes. `{role}` is the writer's role, `>` any key. The key of a log is its subject.
     writers: tuple[tuple[PartyKind, str], ...]
-    #: Services that read but never write.
+    #: Services that read the store but never write to it.
     readers: tuple[PartyKind, ...]
     history: int = 1
     #: True if the writers of the store remove entries that they no longer need.
@@ -170,7 +171,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route(subjects.decisions("{tree}"), (_ALLOCATOR,), (_PERSON,), is_request=False),
     Route(subjects.integral_advance("{tree}"), (_FAIR_SHARE,), (_INTEGRAL,)),
     Route(subjects.integral_volumes("{tree}"), (_FAIR_SHARE,), (_INTEGRAL,)),
-    # Nodes may answer as well: they remember the terms of their allocators.
+    # Nodes may answer as well, because they remember the terms of their allocators.
     Route(subjects.WHO, _SERVICES, (*_SERVICES, _NODE)),
     Route(subjects.FIGURES, (_ADMISSION,), (*_SERVICES, _NODE)),
 )

@@ -61,7 +61,7 @@ def _takes_part(cut: UpdateFacts, key: str) -> bool:
 
 
 def _is_below(elements: Elements, shares: PlainShares, place: int) -> bool:
-    """Return True if an element has less than its fair share, which equals its demand here. Pools have the starvation tolerance."""
+    """Return True if an element has less than its fair share, which equals its demand here. The tolerance applies to pools only."""
     tolerance = elements.options[place].fair_share_starvation_tolerance if place < elements.pools else 1.0
     pairs = zip(shares.fair_share[place], shares.usage_share[place], strict=True)
     return any(min(tolerance * owed, owed) - used > EPS for owed, used in pairs)
@@ -70,7 +70,7 @@ def _is_below(elements: Elements, shares: PlainShares, place: int) -> bool:
 def _may_starve(cut: UpdateFacts, given: UpdateInput, place: int, passed_ms: int) -> bool:
     """Return True if an element that has been below its fair share for `passed_ms` may have reached a timeout.
 
-    An operation's own timeouts are never shorter than those of its pool.
+    For an operation the timeouts of its pool are used, since an operation's own timeouts are never shorter.
     """
     elements, tree = given.elements, cut.pools.options
     options = elements.options[place if place < elements.pools else elements.above[place]]

@@ -1,4 +1,4 @@
-"""Idle pools: pools with no operation that an update must compute. Updates of unsaturated trees skip them. Pure."""
+"""Idle pools: neither they nor pools below have operations that an update must compute. Updates of unsaturated trees skip them. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace_fair_share.update.elements import Elements
 
 
 class _Stand(NamedTuple):
-    """Everything on which the share item of an idle pool depends. Nothing in an idle pool or below it has usage or demand."""
+    """Everything on which the share item of an idle pool depends. Usage and demand are not included, because an idle pool has neither."""
 
     rank: int
     parent: PoolName

@@ -56,7 +56,8 @@ class Awake(NamedTuple):
 class RestingOperations:
     """The operations that rest. `wake` handles changes of operations and of their usage.
 
-    The share items of resting operations depend on other facts, too. When one of those changes, the object becomes invalid.
+    The share items of resting operations also depend on facts such as the pools and the nodes. When such a fact changes, `wake` returns
+    None, and the object is of no further use.
     """
 
     def __init__(self, cut: UpdateFacts) -> None:
@@ -111,7 +112,7 @@ class RestingOperations:
         """Return True if this operation may change the order of the awake operations or of the pools."""
         known, before = cut.operations.get(name), awake.get(name)
         if known is not None and not came:
-            # The order changes if the operation rested before, or moved to another pool.
+            # The order changes if the operation was not awake before, or moved to another pool.
             return before is None or before.pool != known.pool
         before = self._of[name].known if name in self._of else before
         if before is None or before.pool in cut.pools.pools:

@@ -35,7 +35,7 @@ def unsaturated_shares(tree: TreeInput, above: Sequence[int], places: Sequence[i
     """Return shares in which every element has its demand. None if something does not fit, or if anything but demand may matter.
 
     The result is as exact as `everything_fits` of the numpy computation, but fewer trees qualify: no guarantees, no fifo pools, no tiny
-    weights. `tests/properties/test_fair_share_unsaturated.py` compares both to the last bit.
+    weights. `tests/properties/test_fair_share_unsaturated.py` compares the results of both computations to the last bit.
 
     `above` gives the position of each element's parent. Only the elements at `places` are computed, in this order, the root first.
     """
@@ -114,12 +114,13 @@ def _fits(demand: Share, limits: Share) -> bool:
 
 
 def _nodes_have_all(tree: TreeInput, wholes: _Wholes) -> bool:
-    """Return True if each set of nodes certainly has all resources that the operations restricted to the set demand."""
+    """Return True if each set of nodes certainly has all resources that are demanded by the operations that can run only on this set."""
     wanted = [Resources.sum(tree.operations[place].demand for place in places) for places in tree.node_classes]
     for each in tree.node_sets:
         demand = _share(Resources.sum(wanted[number] for number in each.classes).as_tuple(), wholes)
         have = _share(each.resources.as_tuple(), wholes)
-        # The margin is larger here: the numpy computation compares sums of shares, whose last bits differ from those of shares of sums.
+        # The margin is twice that of `_fits`. The numpy computation adds up shares, and here amounts are added up and then converted to a
+        # share. The results differ in their last bits.
         if not all(share == 0.0 or share < most - 2 * EPS for share, most in zip(demand, have, strict=True)):
             return False
     return True
