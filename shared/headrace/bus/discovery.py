@@ -26,7 +26,8 @@ class ServiceInfo(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     #: Semantic version, such as `0.1.0`.
     version: str
-    #: True if the process answers only a ping of all services. A node's credential allows no other discovery subject.
+    #: True if the process answers only the subject `$SRV.PING`, which asks all services. A node's process needs this, because its
+    #: credential allows no other discovery subject.
     only_pinged: bool = False
 
 

@@ -32,8 +32,8 @@ class Mailbox:
         self._key = key
         self._pending = pending
         self._longest_wait_s = longest_wait_s
-        #: The clock of the event loop; it always returns 0 if `longest_wait_s` is infinite. The method is kept here
-        #: because looking up the running loop makes Python ask the kernel for the process id, twice a message.
+        #: The clock of the event loop, or a function that returns 0 if `longest_wait_s` is infinite. The loop's method is stored here,
+        #: because looking up the running loop twice for each message would make Python ask the kernel for the process id each time.
         self._now_s = asyncio.get_running_loop().time if longest_wait_s < math.inf else _no_time
         self._on_stale = on_stale
         self._waiting: OrderedDict[Hashable, Waiting] = OrderedDict()

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
     from nats.aio.client import Client
 
-#: Seconds that a barrier waits for its PONG. If a PONG arrives after its waiter gave up, nats-py's read loop ends, so
-#: the waiter must outlive a stale connection (15 s).
+#: Seconds that a barrier waits for its PONG. A PONG that arrives after the barrier gave up would end nats-py's read loop. So the barrier
+#: waits longer than the 15 s after which nats-py gives up a stale connection.
 _FLUSH_TIMEOUT_S = 60
 
 

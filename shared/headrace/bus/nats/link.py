@@ -108,7 +108,7 @@ class Link:
             callback()
 
     def note_closed(self) -> None:
-        """Handle `closed_cb`: record that the connection was closed for good, by whichever side."""
+        """Handle `closed_cb`: record that the connection was closed for good, by this process or by the server."""
         self.closed = True
         self._wake.set()
 
@@ -121,7 +121,7 @@ class Link:
     def new_connections(self) -> int:
         """Number of connections that replaced lost ones.
 
-        A connection counts here before anything is heard on it, and in `reconnects` once it is in use.
+        A new connection is counted here before any message arrives on it; `reconnects` counts it once it is in use.
         """
         return self._nats.stats["reconnects"]
 
@@ -156,7 +156,8 @@ class Link:
         """Close the connection, within seconds whatever the server does."""
         self._closing = True
         self._fail_all(BusClosed())
-        # If the server closed first, bytes stay unsent. nats-py then gives up, and skips the rest of its own closing.
+        # If the server closed the connection first, nats-py cannot send its last bytes. It then raises `OSError` and leaves its own closing
+        # unfinished, so the error is suppressed and the client is aborted below.
         with anyio.move_on_after(_CLOSE_TIMEOUT_S, shield=True), contextlib.suppress(OSError):
             try:
                 await self._nats.close()
@@ -388,7 +389,7 @@ class Link:
             try:
                 self._take_error(error)
             except Exception:
-                # A defect here must not cost the connection.
+                # A defect in this code must not end the connection, so the exception is only counted.
                 self.errors += 1
 
     def _take_error(self, error: Exception) -> None:
@@ -403,8 +404,8 @@ class Link:
             case PermissionViolation(subject=subject):
                 self._take_refusal(subject)
             case CredentialLost(text):
-                # The connection is given up, since retrying for ever with a revoked credential does not help. A new
-                # process will say what is wrong.
+                # The connection is given up, since retrying for ever with a revoked credential does not help. When the process is started
+                # again, its first connection fails with an error that names the cause.
                 self._give_up(text)
             case trouble:
                 if self._throttle.due(trouble.text):

@@ -119,8 +119,8 @@ class Outgoing:
     def unsent_bytes(self) -> int:
         """Return the number of bytes that wait in nats-py and in the transport.
 
-        In some releases of Python 3.12 and 3.13 the transport takes any number of bytes without making the writer wait.
-        So nats-py's own number alone says nothing there.
+        In some releases of Python 3.12 and 3.13 the transport takes any number of bytes without making the writer wait. In these releases
+        nats-py's own count of waiting bytes stays low although the server reads nothing.
         """
         transport = transport_of(self._nats)
         # A closed TLS transport cannot be asked for its buffer size.

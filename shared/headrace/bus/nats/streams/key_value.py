@@ -71,8 +71,8 @@ class NatsKeyValue:
         if not revision and await self._jetstream.has_messages(self._stream, self._subject(key)):
             before = await self._stored(key)
             if before is not None and self._entry_or_none(before) is None:
-                # The write must expect the revision of the last message, even if that is the marker of a deleted key
-                # or a foreign message.
+                # The server compares the expected revision with the last message of the key, even if this message is the marker of a
+                # deleted key or a foreign message.
                 revision = before.sequence
         return await self._write(key, value, {_EXPECTED: str(revision)})
 

@@ -49,8 +49,8 @@ class NatsLog:
         return cls(jetstream, name, subject)
 
     async def append(self, data: bytes, *, expected_last: int, timeout_s: float) -> int:
-        # No message id is sent: the server remembers ids only briefly, and the expected sequence number alone shows
-        # what happened.
+        # No message id is sent: the server remembers ids only briefly, and the expected sequence number alone keeps an entry from being
+        # added twice.
         headers = {"Nats-Expected-Stream": self._name, "Nats-Expected-Last-Sequence": str(expected_last)}
         try:
             return await self._jetstream.append(self._subject, data, headers, timeout_s=timeout_s)

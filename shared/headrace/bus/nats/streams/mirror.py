@@ -1,9 +1,9 @@
 """A local copy of a bucket that never stays outdated.
 
-A watch alone can miss changes: after a server's restart it was silent for 20 s. After the loss of the server that held
-its consumer it was silent for as long as the test ran, while writes were acknowledged. So besides watching, the mirror
-checks the bucket's last sequence number periodically. It reads the whole bucket again if the sequence number is not the
-expected one, after a reconnect or a gap, and if the watch is silent.
+A watch alone can miss changes: after a server's restart a watch was silent for 20 s. After the loss of the server that held the watch's
+consumer, the watch was silent for as long as the test ran, while writes were acknowledged. So besides watching, the mirror checks the
+bucket's last sequence number periodically. It reads the whole bucket again if the sequence number is not the expected one, after a
+reconnect or a gap, and if the watch is silent.
 """
 
 from __future__ import annotations
@@ -189,8 +189,8 @@ class BucketMirror:
             return False
 
     def _take_updates(self) -> None:
-        # While the whole bucket is read the old watch must not run ahead of the read. The new watch delivers the same
-        # changes again.
+        # While the whole bucket is read, changes from the old watch are not applied: the read could then replace them by older values. The
+        # new watch delivers the same changes again.
         if self._watch is None or self._reading.locked():
             return
         changed: set[str] = set()

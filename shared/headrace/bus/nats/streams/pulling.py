@@ -1,6 +1,6 @@
 """Reading a stream from a given position to its end, in batches that the reader requests.
 
-A slow reader therefore never has more than one batch on the way.
+So even for a slow reader, at most one batch is on its way.
 """
 
 from __future__ import annotations
@@ -85,5 +85,5 @@ class Pull(Consumer):
     def _is_end(self, status: str) -> bool:
         if status == "503":
             raise NoResponders(f"stream {self._stream} cannot be read at present")
-        # 404 means that nothing is left: the entries that were there at the beginning have been removed meanwhile.
+        # 404 means that no entry is left: the entries that the stream had when the consumer was created have been removed meanwhile.
         return status == "404"

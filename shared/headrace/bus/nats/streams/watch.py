@@ -60,8 +60,8 @@ class Watch(Consumer):
             for item in self.take():
                 items.append(item)
                 complete = complete or item.pending == 0 or len(items) >= self._awaited
-            # A consumer that is idle has delivered everything. Fewer messages than expected may have come, because a
-            # message that was superseded meanwhile is never delivered.
+            # An idle consumer has delivered all messages, even if fewer messages than expected have arrived: a message that was replaced by
+            # a newer message meanwhile is never delivered.
             if complete or self._idle:
                 break
             with anyio.move_on_after(_SILENCE_S) as scope:
@@ -87,8 +87,8 @@ class Watch(Consumer):
         item = delivered(message)
         if item is None:
             self._idle = message.headers.get("status") == _IDLE
-            # The status says how many messages were delivered. Messages missing here were lost with a connection, and
-            # nothing else would show it.
+            # A heartbeat says how many messages the consumer has delivered. If fewer messages arrived here, the missing messages were lost
+            # with a connection. Nothing else would show this loss.
             lost = int(message.headers.get(_LAST_DELIVERY, "0")) > self._deliveries
             self._gap = self._gap or lost or not self._idle
         else:
