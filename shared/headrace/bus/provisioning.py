@@ -104,7 +104,8 @@ async def _provision(
     before = await bus.jetstream.stream(stream)
     await _open(bus, store, tree, records or (RecordBounds() if before is None else None))
     if before is not None and before.config.allow_rollup_hdrs:
-        # Streams of older versions let the writer of a key remove all other keys. This permission is switched off.
+        # A stream that an older version created lets any writer of a key remove all other keys. The setting that allows this is switched
+        # off here.
         await bus.jetstream.change_stream(stream, allow_rollup_hdrs=False)
     if before is not None and replicas is not None and before.config.num_replicas != replicas:
         await bus.jetstream.change_stream(stream, num_replicas=replicas)

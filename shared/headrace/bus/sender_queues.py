@@ -61,8 +61,8 @@ class SenderQueues:
         return len(message.data) + _FRAME_BYTES <= self._most_bytes_of_one
 
     def put(self, sender: str, message: Message) -> list[Waiting]:
-        """Add a message to its sender's queue. Return the messages that were dropped for it, which may include the message
-        itself.
+        """Add a message to its sender's queue. Return the messages that were dropped to make this possible; the new message itself may be
+        among them.
         """
         line = self._lines.setdefault(sender, _SenderQueue())
         line.waiting.append(Waiting(message, anyio.current_time()))

@@ -43,9 +43,9 @@ INBOXES: Final = "_INBOX."
 #: wall-clock time: on a busy machine, a bound of wall-clock time could be over after a single message, and too few
 #: messages would be answered.
 _TURN_NS: Final = 10_000_000
-#: Number of handlers that may begin before the socket and the timers get their turn. If all waiting handlers began at
-#: once, a flood would stop the loop for a while. Then nobody would read the socket, and the server would close it and
-#: lose what all other senders sent.
+#: Number of handlers that may begin before the socket and the timers get their turn. If all waiting handlers began at once, a flood would
+#: stop the loop for a while. The socket would not be read, so the server would close the connection, and the messages of all other senders
+#: would be lost.
 _BEGUN_IN_A_TURN: Final = 8
 #: Upper bound of the bytes of the messages whose handlers begin in one turn of the loop. A single message may exceed it.
 _BYTES_BEGUN_IN_A_TURN: Final = 64 * 1024
@@ -147,7 +147,7 @@ class Serving:
         self._throttle = LogThrottle()
         #: Creates the context in which a handler runs.
         self.new_context: Callable[[], contextvars.Context] = contextvars.Context
-        #: Awaited whenever all of the newest messages are answered.
+        #: If only the newest message of each sender counts: awaited each time when no message waits any more.
         self.rest: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint
         #: Callbacks to run when the subject is closed.
         self.closing = AsyncExitStack()
@@ -224,7 +224,7 @@ class Serving:
     def _start_waiting(self) -> None:
         """Start handlers until too many run, too many began in this turn, or their messages hold too many bytes.
 
-        One handler may always start.
+        If no handler runs, one handler may start however large its message is.
         """
         while self._waiting and self._may_start():
             try:
@@ -269,7 +269,7 @@ class Serving:
         return False
 
     async def _handle(self, first: Message) -> None:
-        """Handle a message, and then further messages as long as each one leaves the context unchanged."""
+        """Handle a message, and then further messages until a handler changes the context of the task."""
         message: Message | None = first
         own = contextvars.copy_context()
         while message is not None:
@@ -291,7 +291,7 @@ class Serving:
             message = await rest
 
     async def _handle_in_turn(self, newest: Mailbox) -> None:
-        """Answer all messages one after the other. A task for each message would cost more than most answers."""
+        """Answer all messages one after the other in this task. A task of its own for each message would cost more than most answers."""
         try:
             while not newest.ended:
                 began_ns, look_ns = time.thread_time_ns(), time.perf_counter_ns() + _TURN_NS

@@ -101,13 +101,14 @@ CHANGES: Final[Mapping[str, str]] = {
 LONGEST_ABSENCE_S = 60.0
 #: Seconds that one attempt waits for its answer; services answer within 2 s or say that they could not.
 _ATTEMPT_S = 4.0
-#: Seconds of silence after which a command that shows data of several services stops asking the silent service for a while.
+#: Seconds of silence after which a command that shows data of several services stops asking the silent service. It asks this service again
+#: after `_REMEMBERED_S`.
 PATIENCE_S: Final = 2.2
 #: Seconds for which a read request is retried while no process listens, so that a quick restart of a service goes
 #: unnoticed.
 _NOBODY_S: Final = 1.8
-#: Seconds for which a silent service is not asked again: longer than a command that shows data of several services takes. A command that
-#: repeats its requests soon notices that the service is back.
+#: Seconds for which a silent service is not asked again: longer than a command that shows data of several services takes. It is also short,
+#: so that a command that repeats its requests soon notices that the service is back.
 _REMEMBERED_S: Final = 5.0
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
@@ -233,7 +234,7 @@ class Silence:
         self._processes, self._processes_until_s = views, self._clock.steady_s() + _REMEMBERED_S
 
     def is_missing(self, asked: Asked) -> bool:
-        """True if recently no process of the service was running."""
+        """True if the recent answers of all processes contain no process of the service."""
         return bool(self.processes) and not any(view.role == asked.role for view in self.processes or ())
 
     def why(self, who: str) -> str:
@@ -333,8 +334,8 @@ class Asker:
                 doubt = refused if isinstance(refused.refusal, NotRecorded) else doubt
             if not isinstance(trouble, NoResponders | NotConnected):
                 self._give_up_if_blocked(verb, started, trouble, maybe_done=doubt is not None)
-            # If the deadline cut this attempt short, its timeout says less about the service than the failures before
-            # it.
+            # True if the deadline cut this attempt short. The timeout of such an attempt says less about the service than the failures of
+            # earlier attempts.
             is_cut = isinstance(trouble, RequestTimeout) and attempt_s < (patience_s or _ATTEMPT_S)
             if not (is_cut and said is not None) and (doubt is None or doubt is trouble):
                 said = trouble
@@ -375,8 +376,8 @@ class Asker:
     async def _state(self, asked: Asked, *, is_heard: bool) -> str:
         """Return why a service does not answer. If the missing answer alone does not show the reason, ask all processes."""
         views = self._silence.processes
-        # The missing answer is not enough to tell the state: the subjects of fair_share do not name a tree, so the
-        # process of another tree receives the request too.
+        # That the request was received does not show that a process serves the right tree: the subjects of fair_share do not name a tree,
+        # so processes of other trees receive the request too.
         if views is None and (not is_heard or asked.service == _FAIR_SHARE):
             with contextlib.suppress(BusError):
                 views, _ = await ask_all(self._bus, self._subject_of("service.list"), ListServices(), ServiceView)

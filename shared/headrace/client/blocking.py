@@ -1,4 +1,4 @@
-"""The client for programs without an event loop: each call returns when it is answered.
+"""The client for programs without an event loop: each call returns when the service has answered.
 
     with headrace.Client() as client:
         operation = client.run(["python", "work.py"], pool="research", jobs=50, memory="512M")
@@ -34,7 +34,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 S = TypeVar("S")
 
-#: Items of an iterator that are read before the program asks for them.
+#: Largest number of items of an iterator that are read before the program asks for them.
 _READ_AHEAD: Final = 100
 
 

@@ -182,8 +182,8 @@ class Client:
         return await self._asker.ask("op.get", request, OperationView)
 
     async def _operations_on(self, node: str) -> list[OperationId]:
-        """Return the operations with an allocation on a node. If the client's own tree lacks the node, use the first
-        tree that has it.
+        """Return the operations with an allocation on a node. If the client's own tree does not have the node, look in the first tree that
+        has it.
         """
         try:
             return await self._operations_in(self.place.tree, node)
@@ -255,7 +255,7 @@ class Client:
         """Change weight, pool and the operation's time limit on the fly, all or nothing.
 
         `tree` limits a change of weight and pool to one tree. The time limit counts from the first running slot; "none" takes it away.
-        Raises `Refused` with the reason. In its new pool the operation must be able to run at once.
+        Raises `Refused` with the reason, for example if the operation could not run at once in its new pool.
         """
         moved = PoolName(pool) if pool is not None else None
         name, revision = operation_id(operation), self.pools.revision
@@ -393,8 +393,8 @@ class Client:
         that tree does not exist.
         """
         if tree and tree != self.place.tree:
-            # If nobody answers a request for nodes, the tree may not exist, or its allocator may still be starting.
-            # `trees.list` distinguishes the two.
+            # If nobody answers a request for nodes, either the tree does not exist, or its allocator is still starting. `trees.list` shows
+            # which of the two is true.
             with suppress(Unanswered):
                 await self.trees.list(tree)
         answer = NodeList(nodes=[])
@@ -447,19 +447,21 @@ class Operation:
         return await self._client.abort(self.id, reason)
 
     async def jobs(self) -> list[JobRow]:
-        """Return its jobs and where they ran. `Client.happenings.ends` has the start, end, CPU time and peak memory of each run."""
+        """Return the jobs of the operation and where they ran. `Client.happenings.ends` has the start, end, CPU time and peak memory of
+        each run.
+        """
         return [row async for row in self._client.jobs(self.id)]
 
     async def places(self) -> OperationPlaces:
-        """Return the allocations of its running jobs, and why the other jobs do not run."""
+        """Return the allocations of the operation's running jobs, and why its other jobs do not run."""
         return await self._client.places(self.id)
 
     async def waiting(self, tree: TreeName) -> WaitingExplained:
-        """Return everything that keeps its jobs from starting in one tree. Raises `Refused`, `Unanswered`."""
+        """Return everything that keeps the operation's jobs from starting in one tree. Raises `Refused`, `Unanswered`."""
         return await self._client._asker.ask(
             subjects.of_tree("op.why", tree), ExplainWaiting(self.id), WaitingExplained
         )
 
     def logs(self, job: int | None = None, **wishes: Unpack[LogWishes]) -> AsyncIterator[LogLine]:
-        """Yield the output of its jobs, as `Client.logs` does."""
+        """Yield the output of the operation's jobs, as `Client.logs` does."""
         return self._client.logs(self.id, job, **wishes)
