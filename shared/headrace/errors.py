@@ -58,7 +58,7 @@ class UnknownKey(BadInput):
 
 
 def with_names(text: str, name_of: Callable[[str], str]) -> str:
-    """Return a text with other names for what stands between backticks."""
+    """Return a text in which each name between backticks is replaced by `name_of` of the name."""
     return _NAMED_INPUT.sub(lambda found: f"`{name_of(found[1])}`", text)
 
 
@@ -73,7 +73,7 @@ def wrong_value(value: str, expected: str) -> str:
 
 
 def said_of(expected: str) -> str:
-    """Return the part of a message that says what is accepted. A question is returned unchanged."""
+    """Return the part of a message that says what is accepted. If `expected` is a question (it ends in `?`), it is returned unchanged."""
     return expected if expected.endswith("?") else f"expected {expected}"
 
 

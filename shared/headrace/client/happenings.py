@@ -37,7 +37,7 @@ class Happenings:
         self._follower = follower
 
     async def history(self, operation: str, jobs: Sequence[int] = ()) -> AsyncGenerator[OperationHistory, None]:
-        """Yield pages of all that the log keeps of an operation, the oldest first.
+        """Yield pages of all entries that the log keeps of an operation, the oldest entries first.
 
         With `jobs`, the pages have only the ended runs of these jobs; at most 1,000 indexes are possible. Raises
         `Refused`, `Unanswered`, `BadInput`.
@@ -70,8 +70,8 @@ class Happenings:
         return found
 
     async def log(self, since_ms: int = 0, *, after: int = 0) -> AsyncGenerator[LogPage, None]:
-        """Yield the pages of the log, the oldest entry first: all that it keeps, those since a Unix time in milliseconds, or those after
-        the entry `after`.
+        """Yield the pages of the log, the oldest entry first. Without arguments yield all entries that the log keeps; with `since_ms`, a
+        Unix time in milliseconds, only entries since this time; with `after` only entries after this entry.
 
         Raises `Refused`, `Unanswered`.
         """

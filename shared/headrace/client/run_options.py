@@ -98,7 +98,7 @@ class JobOptions(FailureWishes, total=False):
     interruptible: bool
     #: Signal that tells a job that it is being preempted: TERM, INT, HUP, QUIT, USR1, USR2 or its number. Default: "TERM".
     interrupt_signal: str | int
-    #: Time between that signal and SIGKILL. Default: "10s", and the tree's timeout if the job is preempted.
+    #: Time between the interruption signal and SIGKILL. Default: "10s", or the tree's timeout if the job is preempted.
     interruption_timeout: str | None
     #: With "graceful", jobs are preempted as soon as the operation has more than its fair share, and never otherwise.
     preemption_mode: PreemptionMode | Literal["normal", "graceful"]
@@ -129,11 +129,11 @@ class RunOptions(JobOptions, total=False):
     gang: bool
     #: True if job 0 is the master of the other jobs: under a YARN policy it is preempted last on its node.
     first_job_is_master: bool
-    #: Jobs of several kinds, made by `task`, in place of a command, the number of jobs and their size.
+    #: Jobs of several kinds, each made by `task`. They replace the command, the number of jobs and the size of the jobs.
     tasks: Sequence[Task]
     #: Files of the operation, if `Client.files.send` has sent them already.
     files: Archive | None
-    #: Operation whose jobs the jobs follow: each job runs when the job with the same index has completed there.
+    #: Another operation: each job runs once the job with the same index in that operation has completed.
     after_each: str | Identified | None
 
 
@@ -192,12 +192,14 @@ _KEYWORDS: Final = {
     "spec.working_directory": "working_directory",
     "tree name": "pool_tree",
 }
-#: What may follow the name of a field or a keyword in a place: a key of a map, an index of a list, or more words.
+#: The `place` of a `BadInput` is split before these characters. They begin what may follow the name of a field or a keyword: a key of a
+#: map, an index of a list, or further words.
 _PARTS: Final = re.compile(r"(?=[.\[ ])")
 
 
 def keyword_of(place: str) -> str:
-    """Return a place in a start request with the keyword in place of the field; other places unchanged.
+    """Return the `place` of an error with the keyword instead of the field of a start request. A `place` that names no such field is
+    unchanged.
 
     >>> keyword_of("spec.resources.gpu"), keyword_of("spec.argv[3]"), keyword_of("pool_tree gpu: weight")
     ('gpu', 'argv[3]', 'pool_tree gpu: weight')
@@ -210,7 +212,9 @@ def keyword_of(place: str) -> str:
 
 
 def named_keywords() -> AbstractContextManager[None]:
-    """Name the keyword in place of the field in every `BadInput` and every refused request that the block raises."""
+    """Name the keyword instead of the field of a start request in every `BadInput`, and every `Refused` with a `BadRequest`, that the block
+    raises.
+    """
     return renamed_inputs(keyword_of)
 
 
@@ -218,7 +222,8 @@ def named_keywords() -> AbstractContextManager[None]:
 def operation_spec(argv: Sequence[str], *, sends_files: bool = False, **options: Unpack[RunOptions]) -> OperationSpec:
     """Return the spec of an operation whose jobs run `argv`. With `sends_files` the jobs start in the folder of the sent files.
 
-    It reads nothing but the current folder. The pools may be paths. Raises `BadInput`, which names the keyword.
+    Apart from the path of the current folder, the result depends only on the arguments. Pools may be given as paths. Raises `BadInput`,
+    which names the keyword.
     """
     for name in sorted(options.keys() - RunOptions.__optional_keys__):
         raise TypeError(f"unknown option {name!r}: {hint(name, sorted(RunOptions.__optional_keys__))}")
@@ -299,7 +304,7 @@ def _check_command(argv: Sequence[str], tasks: Sequence[Task]) -> None:
 
 
 def _counted_jobs(options: RunOptions, tasks: Sequence[Task]) -> dict[str, Any]:
-    """Return the number of jobs, with their indexes and lines."""
+    """Return the fields of the spec for the number of jobs, their indexes and their lines."""
     lines, indexes = options.get("lines"), options.get("indexes")
     if isinstance(lines, str) or (lines is not None and not lines):
         raise BadInput("lines", lines, "a list of texts, at least one")
@@ -389,7 +394,7 @@ def _member(kind: type[E], value: str, place: str) -> E:
 
 
 def _image(text: str | None) -> str:
-    """Return the image of the jobs; empty: none. A relative path of a file counts from the current folder."""
+    """Return the image of the jobs, or an empty text for none. The relative path of an image file is completed by the current folder."""
     if text is None:
         return ""
     is_relative = text.startswith(("./", "../")) or (text.endswith(".sif") and ":" not in text)
@@ -414,7 +419,7 @@ def _folder(options: JobOptions, *, sends_files: bool) -> str:
             raise BadInput.because(
                 "working_directory", "the current folder was removed. Name a folder, or change to an existing folder"
             ) from None
-    # Links are not resolved: this is a folder on the nodes, which need not exist on this host.
+    # Symbolic links are not resolved: the folder is on the nodes and need not exist on this host.
     return os.path.abspath(folder) if str(folder) else ""
 
 

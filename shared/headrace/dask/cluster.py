@@ -56,7 +56,8 @@ class _Worker(ProcessInterface):  # type: ignore[misc]
 
             async def end(_: asynchronous.Client) -> None:
                 await started.abort("the Dask cluster closed the worker")
-                # A worker whose scheduler closes at the same time does not notice its SIGTERM, and is killed after ten seconds.
+                # The scheduler must not close before the worker has ended: a worker whose scheduler closes at the same time does not react
+                # to its SIGTERM, and is killed only after ten seconds.
                 with anyio.move_on_after(_CLOSING_S):
                     await started.wait()
 
@@ -88,7 +89,7 @@ class HeadraceCluster(SpecCluster):  # type: ignore[misc]
 
         The key reaches the workers in the environment of their operations, which only their owner and those who manage the pool can read.
 
-        `client` defaults to `headrace.Client()`. `python` is the interpreter on the nodes, and `worker_options` are further words for
+        `client` defaults to `headrace.Client()`. `python` is the interpreter on the nodes, and `worker_options` are further arguments of
         `dask worker`. `scheduler_options` are arguments of `distributed.Scheduler`, such as `host` and `dashboard_address`.
 
         Raises `BadInput` and the errors of `Client`.
