@@ -28,7 +28,8 @@ _LARGEST_HEADERS_BYTES: Final = 64 * 1024 * 1024
 _LARGEST_RECORDS_BYTES: Final = 16 * 1024
 #: Upper bound of the number of pax records of one file.
 _MOST_RECORDS: Final = 100
-#: Beginnings of the keywords of pax records that change how the content after them is read. An archive with such a record is refused.
+#: A pax record whose keyword begins with one of these texts changes how the content after the record is read. An archive with such a record
+#: is refused.
 _REFUSED_RECORDS: Final = (b"size", b"GNU.sparse")
 #: `TarInfo.isreg` also accepts sparse files, so the plain types are listed here.
 _PLAIN_FILES: Final = (tarfile.REGTYPE, tarfile.AREGTYPE)
@@ -71,7 +72,7 @@ class ArchiveMember(NamedTuple):
 def members(packed: Readable) -> Iterator[ArchiveMember]:
     """Yield the members of an archive. A folder is yielded before its contents, even if the archive does not list the folder.
 
-    No name is yielded twice. Raises `UnusableArchive`, and the errors of `packed.read`.
+    Each name is yielded only once. Raises `UnusableArchive`, and the errors of `packed.read`.
     """
     reader = _Reader(packed)
     try:

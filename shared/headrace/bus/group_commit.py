@@ -33,7 +33,7 @@ MAX_GROUP_BYTES = 256 * 1024
 #: Bytes that are counted for each event beside its own bytes, because the caller's encoding may add bytes. Otherwise
 #: very many tiny events could make a message that is too large for the bus.
 _FRAME_BYTES = 8
-#: Number of callers that are woken in one turn of the loop; each of them encodes and sends an answer.
+#: Number of callers that are woken in one turn of the loop. It is small, because each caller then encodes and sends an answer.
 _TOLD_IN_A_TURN = 16
 _FIRST_RETRY_S = 0.02
 _LONGEST_RETRY_S = 1.0

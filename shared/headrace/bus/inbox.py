@@ -15,9 +15,9 @@ from headrace.bus.sender_queues import Waiting
 class Mailbox:
     """A queue of messages in order of arrival. Several readers may iterate, and each message goes to one reader.
 
-    With a key, a newer message replaces the waiting message of the same key and keeps its position. A full mailbox drops
-    the message that has waited longest, so that a reader which counts sequence numbers notices the gap at the next message.
-    If the newest message were dropped, the end of a burst could be missing without any later message to show it.
+    With a key, a newer message replaces the waiting message of the same key and takes its position in the queue. A full mailbox drops the
+    message that has waited longest, so that a reader which counts sequence numbers notices the gap at the next message. If the newest
+    message were dropped, the end of a burst could be missing without any later message to show it.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class Mailbox:
         longest_wait_s: float = math.inf,
         on_stale: Callable[[Message], None] | None = None,
     ) -> None:
-        """A message that waited more than `longest_wait_s` is dropped when its turn comes, and `on_stale` is called with it."""
+        """If a message has waited more than `longest_wait_s` when its turn comes, it is dropped, and `on_stale` is called with it."""
         self._key = key
         self._pending = pending
         self._longest_wait_s = longest_wait_s
@@ -66,8 +66,8 @@ class Mailbox:
         except Exception:
             self.failed += 1
             return
-        # A replaced message keeps its position: otherwise a key that always has new messages would wait for ever behind the
-        # other keys.
+        # The newer message takes the position of the older message. If it went to the end of the queue, a key that always gets new messages
+        # would wait for ever behind other keys.
         self.replaced += older is not None
         self._waiting[key] = Waiting(message, self._now_s())
         self._bytes += len(message.data) - (0 if older is None else len(older.message.data))

@@ -70,7 +70,7 @@ class ServerNotTrusted(BusError):
 
 
 class ServerTooOld(BusError):
-    """The server is too old: it would accept newer requests without complaint and ignore them."""
+    """The server is too old: it would accept newer requests without complaint, and ignore what is new in them."""
 
     def __init__(self, found: str, required: str) -> None:
         self.found = found
@@ -154,8 +154,8 @@ class Senders(msgspec.Struct, frozen=True):
     #: Largest number of messages of one sender that may wait; further messages are refused.
     most_messages: int = 10_000
     most_bytes: int = MAX_PENDING_BYTES
-    #: Longest wait in seconds. A message that waited longer is refused when its turn comes, because its sender would
-    #: give up before it is handled.
+    #: Longest wait in seconds. If a message has waited longer when its turn comes, it is refused, because its sender would give up before
+    #: the message is handled.
     longest_wait_s: float = math.inf
 
 
@@ -173,7 +173,7 @@ Handler = Callable[[Message], Awaitable[bytes | None]]
 
 
 class Subscription(Protocol):
-    """A subscription, in force until it is closed. It may be closed twice."""
+    """A subscription. It receives messages until it is closed. Closing it twice is no error."""
 
     async def close(self) -> None: ...
 
@@ -207,8 +207,8 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Mirror(Protocol):
-    """A local copy of a whole bucket. Besides watching, it reads the bucket periodically and after each reconnect, so it
-    never stays outdated.
+    """A local copy of a whole bucket. The copy follows the changes of the bucket. In addition the bucket is read periodically and after
+    each reconnect, so the copy never stays outdated.
 
     `revision` never falls, unless the bucket lost writes. If the bucket lost a key that nobody deleted, `entries` keeps the
     last known value, with revision 0, until the key is written or deleted.
@@ -281,7 +281,7 @@ class KeyValue(Protocol):
     async def delete(self, key: str) -> None: ...
 
     async def purge(self, prefix: str) -> None:
-        """Remove all keys below `prefix` (`page.1` is below `page`), with their deletion markers. Mirrors do not notice it."""
+        """Remove all keys below `prefix` (`page.1` is below `page`), with their deletion markers. Mirrors do not notice the removal."""
         ...
 
     async def revision(self) -> int:
@@ -289,11 +289,11 @@ class KeyValue(Protocol):
         ...
 
     async def size_bytes(self) -> int:
-        """Return the bytes of all values, including what the server stores beside them."""
+        """Return the number of bytes of all values, including the bytes that the server stores beside the values."""
         ...
 
     async def clear(self, up_to: int) -> None:
-        """Remove everything that was written up to a revision, including damaged values. Mirrors do not notice it."""
+        """Remove everything that was written up to a revision, including damaged values. Mirrors do not notice the removal."""
         ...
 
     async def history(self, key: str) -> list[Entry]:
@@ -329,11 +329,11 @@ class Log(Protocol):
     async def last(self) -> LogEntry | None: ...
 
     async def bounds(self) -> tuple[int, int]:
-        """Return the first kept and the last sequence number, or (last + 1, last) if nothing is kept."""
+        """Return the sequence numbers of the first kept entry and of the last entry, or (last + 1, last) if no entry is kept."""
         ...
 
     async def size_bytes(self) -> int:
-        """Return the bytes of all kept entries, including what the server stores beside them."""
+        """Return the number of bytes of all kept entries, including the bytes that the server stores beside the entries."""
         ...
 
     def read(self, after: int, *, batch_bytes: int | None = None) -> AsyncGenerator[LogEntry, None]:
@@ -417,9 +417,9 @@ class Bus(Protocol):
         Requests are dropped and counted if more than `pending` requests, or more than `MAX_PENDING_BYTES`, wait. With `senders`, the
         requests of each sender wait in a queue of their own, the queues take turns, and a dropped request is refused. With `newest`,
         requests are answered one after the other, and `concurrency` has no effect. Only the newest waiting request of each sender is
-        answered, and a request that has waited too long is dropped. Under load the connection is then read every 4 ms, so that requests
-        which arrive in between are answered together. `statistics` is shown in service discovery beside the counts of the subject. When
-        this returns, the server has accepted the subscription.
+        answered, and a request that has waited too long is dropped. With `newest` and under load, the connection is read only every 4 ms,
+        so that requests which arrive in between are answered together. `statistics` is shown in service discovery beside the counts of the
+        subject. When this returns, the server has accepted the subscription.
         """
         ...
 

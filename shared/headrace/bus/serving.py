@@ -36,7 +36,7 @@ from headrace.obs.tracing import received
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-#: Prefix of the subjects to which answers may be sent.
+#: Prefix of subjects. Answers are sent only to subjects with this prefix.
 INBOXES: Final = "_INBOX."
 #: CPU time (ns) for which messages are answered one after the other before the connection may read again. The time is
 #: short, because a message that still waits in the socket cannot be replaced by a newer one. The bound is CPU time, not
@@ -138,7 +138,7 @@ class Serving:
         #: of their messages.
         self._running = self._running_bytes = self._begun = self._begun_bytes = 0
         self._places = _Places(senders, concurrency)
-        #: One future for each idle task. The task waits for its result: the next message to handle, or None to end the task.
+        #: One future for each idle task. The task waits for the result of the future: the next message to handle, or None to end the task.
         self._at_rest: list[asyncio.Future[Message | None]] = []
         #: Messages that are still to be refused. In a flood the oldest messages get no answer, and their senders time out.
         self._refused: deque[Waiting] = deque(maxlen=pending)
@@ -279,8 +279,8 @@ class Serving:
                 self._running -= 1
                 self._places.count(message, -1)
                 self._running_bytes -= len(message.data)
-                # Waiting messages get their handlers before this task becomes idle. If it were idle, it would get the
-                # next message at once, before messages that came earlier.
+                # Handlers for waiting messages are started before this task becomes idle. If the task were idle already, it would get the
+                # message that arrives next, before messages that have waited longer.
                 self._start_waiting()
                 if not self._running:
                     self._idle.set()
@@ -343,8 +343,8 @@ class Serving:
         if answer is None or not message.reply_to:
             return
         if not message.reply_to.startswith(INBOXES):
-            # The answer is not sent. Otherwise a sender could have this process write to subjects where the sender
-            # itself may not, such as the log.
+            # The answer is not sent. Otherwise a sender could make this process publish on subjects on which the sender itself may not
+            # publish, such as the log.
             self.misdirected += 1
             if self._throttle.due("misdirected"):
                 logger().warning(
@@ -358,7 +358,7 @@ class Serving:
         except TooLarge:
             raise
         except BusError as error:
-            # The answer is dropped: the client asks again, and after a reconnect this answer would be too old.
+            # The answer is dropped: the client repeats its request, and after a reconnect this answer would be too old.
             self.unanswered += 1
             if self._throttle.due("unanswered"):
                 logger().info("answer not sent", subject=self.subject, error=str(error))

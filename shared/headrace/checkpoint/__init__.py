@@ -46,7 +46,7 @@ def is_wanted() -> bool:
 
 
 def seconds_left() -> float | None:
-    """Return the seconds until the job is killed, or None if it was not asked to leave."""
+    """Return the seconds until the job is killed, or None if the job was not asked to leave or has no deadline."""
     path = os.environ.get("HEADRACE_DEADLINE")
     try:
         with open(path or "", encoding="ascii") as file:
@@ -57,7 +57,9 @@ def seconds_left() -> float | None:
 
 
 def leave() -> NoReturn:
-    """End the job as one that has saved its progress. It runs again, and this exit does not count as a failure."""
+    """End the job with the exit status of a job that has saved its progress. The job is run again, and this end does not count as a
+    failure.
+    """
     sys.exit(SAVED)
 
 

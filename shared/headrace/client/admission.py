@@ -52,7 +52,7 @@ class Files:
 
 
 class Groups:
-    """Groups of people. Only administrators may change them. A change is in force when its method returns."""
+    """Groups of people. Only administrators may change them. A change is in force when the method that makes it returns."""
 
     def __init__(self, asker: Asker) -> None:
         self._asker = asker

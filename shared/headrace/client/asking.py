@@ -1,8 +1,9 @@
 """Send one request to a service, and retry it as long as a retry can help and cannot do harm.
 
-Busy, not ready, no responders and no connection mean that nothing was done: every request may be retried. After a timeout, or
-"not recorded", only a repeatable request may be retried: its effect is the same however often it is done. A long computation
-that changes nothing is requested only once: a retry would wait behind the first request, whose result nobody would read.
+Busy, not ready, no responders and no connection mean that nothing was done: every request may be retried. After a timeout or the refusal
+"not recorded", only a repeatable request may be retried: a request whose effect is the same however often it is carried out. A long
+computation that changes nothing is requested only once: a retry would wait until the service has answered the first request, although
+nobody reads that answer any more.
 
 If a request is never answered, the error is explained by the states that all processes report: a service is down, has no leader
 yet, or serves another tree than the request meant.
@@ -160,7 +161,7 @@ class Asked(NamedTuple):
 
     @property
     def role(self) -> str:
-        """The role of the service, as its processes report it."""
+        """The role of the service, as the processes of the service report it."""
         kind = self.service.removeprefix("the ")
         return kind if kind == _ADMISSION else f"{kind}.{self.tree}"
 
@@ -204,7 +205,7 @@ class Silence:
         self._clock = clock
         self._own = own
         self._until_s: dict[str, float] = {}
-        #: State of each silent service, as far as it is known: a sentence without its full stop.
+        #: State of each silent service whose state is known: a sentence without its full stop.
         self._known: dict[str, str] = {}
         #: The last answers of all processes.
         self._processes: Sequence[ServiceView] = ()
@@ -214,7 +215,7 @@ class Silence:
         self._unknown: dict[str, dict[str, None]] = {}
 
     def party(self, verb: str, request: msgspec.Struct) -> Asked:
-        """Return the service that handles a verb. Its name is empty for verbs that nodes or all processes handle."""
+        """Return the service that handles a verb. The name of the service is empty for verbs that nodes or all processes handle."""
         reading = reading_of(verb)
         service = reading.service if reading is not None else CHANGES.get(verb, "")
         tree = self._own

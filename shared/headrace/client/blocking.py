@@ -4,8 +4,8 @@
         operation = client.run(["python", "work.py"], pool="research", jobs=50, memory="512M")
         view = operation.wait()
 
-The methods are those of `headrace.client.Client`, with the same arguments, results and errors. An event loop in a
-thread of its own runs them, so several threads may share one client. A forked process must make a client of its own.
+The methods are those of `headrace.client.Client`, with the same arguments, results and errors. The methods run in an event loop in a
+separate thread, so several threads may share one client. A forked process must make a client of its own.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Client(_Calls[asynchronous.Client]):
 
     @property
     def user(self) -> UserName:
-        """The user whose requests these are."""
+        """The user in whose name this client makes requests."""
         return self._target.user
 
     def in_background(self, work: Callable[[asynchronous.Client], Awaitable[T]]) -> Future[T]:

@@ -252,7 +252,7 @@ class Client:
         operation_time_limit: str | None = None,
         tree: str = "",
     ) -> OperationView:
-        """Change weight, pool and the operation's time limit on the fly, all or nothing.
+        """Change the weight, the pool and the time limit of a live operation. Either all given changes are made or none.
 
         `tree` limits a change of weight and pool to one tree. The time limit counts from the first running slot; "none" takes it away.
         Raises `Refused` with the reason, for example if the operation could not run at once in its new pool.
@@ -416,7 +416,7 @@ class Client:
         return await self._asker.ask(f"debug.heartbeat.{name}", TraceHeartbeat(name), HeartbeatTraced)
 
     def logs(self, operation: str, job: int | None = None, **wishes: Unpack[LogWishes]) -> AsyncIterator[LogLine]:
-        """Yield the lines that the jobs of an operation wrote, or only those of `job`: see `LogWishes`."""
+        """Yield the lines that the jobs of an operation wrote, or only the lines of `job`. For the options see `LogWishes`."""
         return JobLogReader(self, self._asker, operation_id(operation), job, wishes).read()
 
 

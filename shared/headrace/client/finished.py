@@ -117,7 +117,7 @@ class FinishedOperation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LostEntries(NamedTuple):
-    """Entries of the log that were removed before they were read. Operations that ended in these entries are missing."""
+    """Entries that were removed from the log before they were read. Operations whose end was in these entries are not reported."""
 
     #: Sequence numbers of the first and the last missing entry.
     first: int
@@ -149,7 +149,7 @@ class _Known(msgspec.Struct):
 
 class _End(NamedTuple):
     event: OperationStateChanged
-    #: Facts about the operation from the entries that were read; None if its start was not among them.
+    #: Facts about the operation from the entries that were read; None if the operation's start was not in these entries.
     known: _Known | None
     position: LogPosition
 
@@ -333,7 +333,7 @@ def _of_this_end(views: Mapping[str, OperationView], end: _End) -> OperationView
 
 
 def _finished(end: _End, view: OperationView | None) -> FinishedOperation:
-    """Return the operation with its figures: from admission's view of this end, else from the entries that were read."""
+    """Return the operation with its figures. They are taken from `view`, or from the entries that were read if `view` is None."""
     event = end.event
     known = end.known if view is None else _known_of(view)
     empty = _Known("", OperationSpec(PoolName(""), [""], job_count=0, tree=TreeName("")), "", 0)

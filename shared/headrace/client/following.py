@@ -123,7 +123,7 @@ class StarvationTail:
 
 
 class HappeningFilter:
-    """Selects events: all, those of one operation, or those of one pool."""
+    """Selects events: all events, the events of one operation, or the events of one pool."""
 
     def __init__(self, *, pool: str = "", operation: str = "", members: Iterable[OperationId] = ()) -> None:
         self._pool = pool

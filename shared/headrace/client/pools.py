@@ -123,7 +123,7 @@ class Pools:
         return await self._asker.ask(verb, request, ObservedPreemptions, timeout_s=timeout_s)
 
     async def progress(self, operations: Sequence[OperationId]) -> Sequence[OperationProgress]:
-        """Return the progress of those running jobs that report it, for some operations of the tree.
+        """Return the progress of the running jobs of some operations of the tree. Only jobs that report progress are included.
 
         Raises `Refused`, `Unanswered` while no allocator serves the tree.
         """

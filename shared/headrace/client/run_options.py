@@ -125,7 +125,7 @@ class RunOptions(JobOptions, total=False):
     error: str
     #: File on the node that each job reads as its stdin.
     stdin: str
-    #: True to start all jobs together or none, and all of them again if one does not complete.
+    #: True to start either all jobs together or none. If one job does not complete, all jobs are started again.
     gang: bool
     #: True if job 0 is the master of the other jobs: under a YARN policy it is preempted last on its node.
     first_job_is_master: bool

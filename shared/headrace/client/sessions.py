@@ -74,7 +74,7 @@ class Places(Protocol):
 
 
 class Session:
-    """One session. `read` yields what the process writes; the other methods may be called meanwhile."""
+    """One session. `read` yields what the process writes. All other methods may be called while `read` runs."""
 
     def __init__(self, asker: Asker, node: str, operation: str, index: int, command: SessionCommand | None) -> None:
         self._asker = asker

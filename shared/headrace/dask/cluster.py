@@ -87,7 +87,8 @@ class HeadraceCluster(SpecCluster):  # type: ignore[misc]
         """A key is made for each cluster. Its scheduler, workers and clients use the key to recognize each other and to
         encrypt.
 
-        The key reaches the workers in the environment of their operations, which only their owner and those who manage the pool can read.
+        The key reaches the workers in the environment of their operations. Only the owner of the operations and people who may manage the
+        pool can read this environment.
 
         `client` defaults to `headrace.Client()`. `python` is the interpreter on the nodes, and `worker_options` are further arguments of
         `dask worker`. `scheduler_options` are arguments of `distributed.Scheduler`, such as `host` and `dashboard_address`.

@@ -1,4 +1,4 @@
-"""Reading files that a person names. Any of them may be endless, such as /dev/zero, or a pipe."""
+"""Reading files that a person names. Such a file may be endless, such as /dev/zero, or a pipe."""
 
 from __future__ import annotations
 

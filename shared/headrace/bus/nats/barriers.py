@@ -83,7 +83,8 @@ class Barriers:
     async def _write_all(self) -> None:
         """Write the bytes that wait for nats-py's flusher.
 
-        nats-py's `flush` writes its PING ahead of these bytes: 15 of 500 requests sent right after a barrier then found no responder.
+        nats-py's `flush` writes its PING ahead of these bytes, so the PONG does not show that the server has processed them. With that
+        `flush`, 15 of 500 requests that were sent right after a barrier found no responder.
         """
         self._write()
         while self._nats.pending_data_size > 0:

@@ -292,9 +292,8 @@ def _answering(compose: Callable[[], bytes]) -> Handler:
 def _put_if_said_there(inbox: Mailbox, subject: str, message: Message) -> None:
     """Put a message into an inbox if the message was published on a subject of the subscription.
 
-    A message keeps the subject on which it was published, and the server lets a party publish only on subjects that its
-    credential allows. So if a message has another subject, a stream delivered it to the inbox, and the message is
-    dropped.
+    A message keeps the subject on which it was published, and the server lets a process publish only on subjects that the credential of the
+    process allows. So if a message has another subject, a stream delivered it to the inbox, and the message is dropped.
     """
     if message.subject == subject or _matches(subject.split("."), message.subject.split(".")):
         inbox.put(message)

@@ -30,7 +30,7 @@ _OUTSTANDING_PINGS = 2
 #: Seconds that one attempt at one server may take.
 _ATTEMPT_TIMEOUT_S = 2
 _FIRST_DELAY_S = 0.1
-#: The server does not tell why it refuses a credential.
+#: The server does not say why it refuses a credential, so this text lists the possible reasons.
 _WHY_REFUSED = (
     "it is unknown, expired or revoked, or it is held out for a while because it sent too much: an administrator sees it in "
     "`headrace service list`"

@@ -52,8 +52,8 @@ _PART_DOWN: Final = 8
 _UNREAD_BYTES_OF_ALL: Final = 16 * 1024 * 1024
 #: Seconds after its last large message for which a lane counts as a lane with large messages.
 _LATE_S: Final = 2.0
-#: If a lane may have at most this number of messages on their way, it asks for another message after each message that
-#: it reads. A larger lane asks for more once half of its messages were read.
+#: If a lane may have at most this number of messages on their way, it asks for another message after each message that it reads. A lane
+#: that may have more messages on their way asks for more once half of them were read.
 _ASKED_ONE_BY_ONE: Final = 8
 
 
@@ -279,6 +279,6 @@ class FairListener(Listener):
             for subscription in subscriptions:
                 await client._send_unsubscribe(subscription._id)
             await self._barrier()
-        # The subscriptions are removed, since otherwise nats-py would make them again when it reconnects.
+        # The subscriptions are removed from nats-py's table, since otherwise nats-py would subscribe again when it reconnects.
         for subscription in subscriptions:
             client._remove_sub(subscription._id)

@@ -231,10 +231,10 @@ class Link:
         """Send a request once and return the answers that arrive within `wait_s`. Their number is bounded, since a
         party may answer again and again.
 
-        Returns at once if nobody listens. The answers have an inbox of their own, which is closed when the request
-        ends. Otherwise a receiver would learn a subject on which this connection always listens. Nodes receive such
-        requests too: a node that flooded such a subject held up everything that a service did. A person's connection
-        uses its usual inbox, because a person's permissions are made for that inbox.
+        Returns at once if nobody listens. The answers have an inbox of their own, which is closed when the request ends. With the usual
+        inbox, every receiver of the request would learn a subject on which this connection always listens. Nodes receive such requests too,
+        and a node that flooded this subject held up everything that a service did. A person's connection uses its usual inbox, because a
+        person's permissions are made for that inbox.
         """
         answers: list[Message] = []
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -123,7 +123,9 @@ class NatsKeyValue:
     async def _read(
         self, subject: str, policy: str, after: int = 0, batch_bytes: int | None = None
     ) -> AsyncGenerator[Entry, None]:
-        """Yield entries, read in batches on request. When the server pushed all entries at once, it cut the reader off after 64 MB."""
+        """Yield entries, which are requested in batches. When the server pushed all entries without requests, it cut the reader off after
+        64 MB.
+        """
         info = await self._jetstream.existing(self._stream)
         if not info.state.messages or after >= info.state.last_seq:
             return
@@ -139,9 +141,9 @@ class NatsKeyValue:
     async def _overwrite(self, key: str, value: bytes, headers: dict[str, str]) -> int:
         """Write a value to a key, whatever value the key has now.
 
-        The stored message names the sequence number of the message that it replaced. A reader could later have the
-        stored message delivered to the same key again. The server then refuses to store it, because the number that it
-        names is no longer the key's newest sequence number.
+        The stored message names the sequence number of the message that it replaced. A reader could later have the stored message delivered
+        to the same key again. The server then refuses to store this copy, because the number that the copy names is no longer the key's
+        newest sequence number.
         """
         while True:
             before = await self._stored(key)
@@ -153,8 +155,8 @@ class NatsKeyValue:
     async def _stored(self, key: str) -> Stored | None:
         """Return the newest message of a key before it is overwritten. Raises `DamagedValue`, and other kinds of `BusError`.
 
-        The server cannot read a damaged message. A message written over it would be stored, and would end all writes to the
-        bucket.
+        If a damaged message is found, the key must not be overwritten: the server cannot read the damaged message. The server would store
+        the new message, and then accept no more writes to the bucket.
         """
         subject = self._subject(key)
         stored = await self._jetstream.last_message(self._stream, subject)

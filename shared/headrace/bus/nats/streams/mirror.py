@@ -27,8 +27,8 @@ _ASK_EVERY_S = 0.25
 #: Seconds, jittered, until a failed check is repeated. Without the jitter, every mirror of every service would retry
 #: at the same time.
 _RETRY_S = 1.0
-#: Number of periodic checks after which the whole bucket is read even if the sequence numbers agree: the bucket may
-#: have lost writes and received as many new ones.
+#: Number of periodic checks after which the whole bucket is read even if the sequence numbers agree: the bucket may have lost some writes
+#: and received the same number of new writes.
 _WHOLE_EVERY = 12
 #: For each multiple of this number of entries, the time between two reads of the whole bucket grows by `_WHOLE_EVERY`
 #: checks. Large buckets are read less often, because reading 10,000 entries at once blocks the loop for 0.1 s.

@@ -24,9 +24,9 @@ _LAST_DELIVERY: Final = "nats-last-consumer"
 
 
 class Watch(Consumer):
-    """A consumer that pushes messages, and the messages it delivered. `broken` is true if it can no longer be relied upon.
+    """A consumer that pushes messages, and the messages that it has delivered. `broken` is True if the watch may miss messages.
 
-    It first delivers the newest message of each subject, then messages as they are written. New messages may arrive between
+    A watch first delivers the newest message of each subject, and then new messages as they are written. New messages may arrive between
     messages of the initial content. The messages of each subject arrive in order.
     """
 
