@@ -1,7 +1,7 @@
 """The base class of all errors that Headrace raises on purpose.
 
-Each subclass is one situation and has its details as fields; the first paragraph of its docstring is the default message. On
-the bus an error is sent as a tagged Struct (`headrace.wire.refusals`), never as the text of an exception.
+Each subclass stands for one situation, whose details are the fields of the error. The first paragraph of a subclass's docstring is its
+default message. On the bus an error is sent as a tagged Struct (`headrace.wire.refusals`), never as the text of an exception.
 """
 
 from __future__ import annotations

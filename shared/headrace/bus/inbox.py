@@ -96,7 +96,7 @@ class Mailbox:
         self._bytes = 0
 
     def end(self, failure: BusClosed | None = None) -> None:
-        """Accept no more messages. Iteration ends after the waiting messages, or raises `failure` there."""
+        """Accept no more messages. After the messages that wait now, iteration ends, or raises `failure` if it is given."""
         self.ended = True
         self._failure = self._failure or failure
         self._arrived.set()

@@ -263,7 +263,7 @@ class KeyValue(Protocol):
     def read(self, prefix: str, *, after: int = 0, batch_bytes: int | None = None) -> AsyncGenerator[Entry, None]:
         """Yield the entries of all keys below `prefix`, in the order of their writes. Only a few entries are in memory at a time.
 
-        `after` leaves out entries up to that revision; it is for buckets that keep one value of each key. Entries are fetched
+        Entries up to the revision `after` are left out. Use `after` only for buckets that keep one value of each key. Entries are fetched
         in batches of at most `batch_bytes` (a few megabytes by default). Raises `BusError` midway if the server goes away.
         """
         ...
@@ -303,8 +303,8 @@ class KeyValue(Protocol):
     def mirror(
         self, on_change: Callable[[Mapping[str, Entry], frozenset[str]], None] | None = None
     ) -> AbstractAsyncContextManager[Mirror]:
-        """Return a mirror that is complete when entered. `on_change(entries, changed keys)` is called synchronously after
-        each change.
+        """Return a mirror as a context manager. The mirror is complete when the block begins. `on_change(entries, changed keys)` is called
+        synchronously after each change.
         """
         ...
 

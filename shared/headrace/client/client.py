@@ -210,8 +210,8 @@ class Client:
         after: str = "",
         after_started_at_ms: int = 0,
     ) -> list[OperationView]:
-        """Return at most `limit` operations, sorted by `order`, beginning after the operation `after`. `live` leaves
-        out ended operations.
+        """Return at most `limit` operations, sorted by `order`, beginning after the operation `after`. If `live` is True, ended operations
+        are left out.
 
         Admission forgets old ended operations. If it forgot the operation `after`, the list goes on at the time
         `after_started_at_ms` at which that operation started, and operations of the same millisecond may be
@@ -284,7 +284,7 @@ class Client:
         return await self._asker.ask("op.complete", request, OperationView, repeatable=False)
 
     async def scan(self) -> Scanned:
-        """Make admission check again every operation that waits for a running slot. For administrators."""
+        """Make admission check again, for every operation that waits for a running slot, whether it may run. For administrators."""
         return await self._asker.ask("op.scan", ScanQueues(), Scanned)
 
     async def counts(self, pool: str = "", tree: str = "") -> Sequence[PoolLevel]:

@@ -82,7 +82,7 @@ async def open_bus(
     replicas: int = 1,
     credential: KeyCredential | None = None,
 ) -> AsyncIterator[NatsBus]:
-    """Connect to the server of a place. `replicas` is the number of copies of streams and buckets that are made.
+    """Connect to the server of a place. Streams and buckets that the connection creates get `replicas` copies.
 
     `credential` is used in place of the credential file.
 

@@ -50,8 +50,8 @@ class Pools:
     ) -> PoolList:
         """Return all pools with their shares, or only the pool `name`. Parents come before their children.
 
-        With `only_starving` only operations that starve or may preempt are included. With `outlook_of`, the key of an element, the answer
-        also says when the element and the pools above it will starve. Raises `Refused`, `Unanswered`.
+        With `only_starving`, only operations that starve or may preempt are included beside the pools. With `outlook_of`, the key of an
+        element, the answer also says when the element and the pools above it will starve. Raises `Refused`, `Unanswered`.
         """
         pages: list[PoolList] = []
         request = GetPools(name, self._tree, operations, only_starving=only_starving, outlook_of=outlook_of)

@@ -60,7 +60,7 @@ class JobOptions(FailureWishes, total=False):
     pool: str | None
     #: Cores of each job, such as 1, 0.5 or "0.5". Default: 1.
     cpu: str | float
-    #: Memory of each job, such as "512M", or bytes. Default: 0, which requests and limits no memory.
+    #: Memory of each job: such as "512M", or a number of bytes. Default: 0, which means that no memory is requested and none is limited.
     memory: str | int
     #: GPUs of each job. Default: 0.
     gpu: int
@@ -78,7 +78,8 @@ class JobOptions(FailureWishes, total=False):
     time_limit: str | None
     #: Time limit of the operation, from its first running slot. Default: that of the pool.
     operation_time_limit: str | None
-    #: Largest stdout, and largest stderr, that is kept of each job, such as "100M", or bytes. Default: the node's cap.
+    #: Largest size up to which the stdout, and the stderr, of each job is kept: such as "100M", or a number of bytes. Default: the node's
+    #: cap.
     log_cap: str | int | None
     #: Image that the jobs run in: a name in a registry, or a path of the nodes. Default: no container.
     image: str | None
@@ -104,7 +105,7 @@ class JobOptions(FailureWishes, total=False):
     preemption_mode: PreemptionMode | Literal["normal", "graceful"]
     #: Title of the operation in lists.
     title: str
-    #: True to refuse the start if there is no such pool, instead of making an ephemeral pool.
+    #: True to refuse the start if the pool does not exist; otherwise an ephemeral pool is made for it.
     existing_pool: bool
     #: Operations that must complete first: ids or handles. "ID:failed" and "ID:any" wait for other ends.
     after: Sequence[str | Identified] | None

@@ -74,7 +74,7 @@ class Executor(futures.Executor):
         self._closing.atexit = False  # the interpreter waits for the thread itself
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> futures.Future[T]:
-        """Run a call as a job. Raises `RuntimeError` after `shutdown`. A call that cannot be pickled fails its future."""
+        """Run a call as a job. Raises `RuntimeError` after `shutdown`. If the call cannot be pickled, its future gets the error."""
         return self._work.submit(fn, args, kwargs)
 
     def map(

@@ -49,7 +49,7 @@ class Calls:
             del self._calls[token]
 
     def on_answer(self, message: Message) -> None:
-        """Pass an answer to its caller."""
+        """Pass an answer to the caller that waits for it."""
         call = self._calls.get(message.subject.rpartition(".")[2])
         if call is not None:
             call.on_answer(message)

@@ -50,7 +50,7 @@ _PART_DOWN: Final = 8
 #: Upper bound of the bytes that the server may send on all lanes with large messages before the bytes are read. It may be exceeded,
 #: since each of these lanes may always get one message.
 _UNREAD_BYTES_OF_ALL: Final = 16 * 1024 * 1024
-#: Seconds after its last large message for which a lane counts as a lane with large messages.
+#: Seconds for which a lane counts as a lane with large messages after it received a large message.
 _LATE_S: Final = 2.0
 #: If a lane may have at most this number of messages on their way, it asks for another message after each message that it reads. A lane
 #: that may have more messages on their way asks for more once half of them were read.

@@ -268,7 +268,7 @@ class Link:
         return f"{self._inbox_prefix}.{secrets.token_hex(TOKEN_BYTES)}"
 
     def new_inbox(self) -> str:
-        """Return a new inbox subject, apart from the subjects on which answers to calls arrive."""
+        """Return a new inbox subject. It is not among the subjects on which answers to calls arrive."""
         return f"{self._prefix}.{secrets.token_hex(TOKEN_BYTES)}.in"
 
     async def listen(

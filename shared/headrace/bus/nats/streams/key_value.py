@@ -39,7 +39,7 @@ class NatsKeyValue:
 
     @classmethod
     async def open(cls, jetstream: JetStream, bucket: str, *, history: int, read_all_s: float) -> NatsKeyValue:
-        """Open a bucket. Create it if it is missing, and lengthen its history if it keeps fewer values.
+        """Open a bucket. Create it if it is missing. If it keeps fewer than `history` values of each key, make it keep `history` values.
 
         Raises `WrongConfiguration` if the existing stream would lose values.
         """
@@ -101,7 +101,9 @@ class NatsKeyValue:
     async def mirror(
         self, on_change: Callable[[Mapping[str, Entry], frozenset[str]], None] | None = None
     ) -> AsyncIterator[Mirror]:
-        """Return a mirror that is complete when entered. `on_change` is also called for the initial content."""
+        """Return a mirror as a context manager. The mirror is complete when the block begins. `on_change` is also called for the initial
+        content.
+        """
         mirror = BucketMirror(
             self._jetstream, self._stream, self._entry_or_none, self._key_of, self._is_foreign, on_change
         )

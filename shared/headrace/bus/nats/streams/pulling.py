@@ -16,7 +16,8 @@ from headrace.bus.nats.streams.api import JetStream, Stored, delivered
 from headrace.bus.nats.streams.consumer import Consumer
 from headrace.bus.protocol import Message, NoResponders, RequestTimeout
 
-#: Upper bound of the entries of one batch. It is large enough to hide the round trip, and small enough for the memory.
+#: Upper bound of the entries of one batch. A batch is large enough that the time between two batches does not matter, and small enough for
+#: the memory.
 _PULL_ENTRIES = 1_000
 #: Upper bound of the bytes of one batch.
 _PULL_BYTES = 8 * 1024 * 1024
