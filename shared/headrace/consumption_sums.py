@@ -124,8 +124,8 @@ class Adding:
         self._wanted = wanted
         #: Maps each text (day, user, pool or operation) to the number that stands for it in the keys of sums.
         self._numbers: dict[str, int] = {}
-        #: Selected rows of each record, by the key of the record: for each row the numbers (see `_numbers`) of day, pool, person and
-        #: operation, and its figures.
+        #: Selected rows of each record, by the key of the record. Each row has the numbers (see `_numbers`) of its day, pool, person and
+        #: operation in the first array, and its figures in the second array.
         self._parts: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
 
     def add(self, record: StoredRecord) -> None:
@@ -166,7 +166,7 @@ class Adding:
         ranks = np.empty(len(names), np.int64)
         ranks[[self._numbers[name] for name in names]] = np.arange(len(names))
         keys, sums = _added_up(ranks[keys], figures, len(names))
-        # `lexsort` sorts by its last key first, and keeps the order of equal rows.
+        # For `lexsort` the last key is the most important key. It keeps the order of rows that are equal in all keys.
         pools = [keys[:, _POOL_OF_SUM]] if By.TREE in self._keys else []
         order = np.lexsort((-sums[_CORE_S + 1], -sums[_CORE_S], *pools, keys[:, 0]))
         prefix = "/" if self._keys & {By.POOL, By.TREE} else ""

@@ -48,7 +48,9 @@ class BadInput(HeadraceError):
         return type(self)(place, self.value, self.expected, self.fault)
 
     def renamed(self, name_of: Callable[[str], str]) -> Self:
-        """Return the same error with other names of the inputs: of its place, and of each input between backticks in its text."""
+        """Return the same error with other names of the inputs. `name_of` returns the new name: of the error's place, and of each input
+        between backticks in the text.
+        """
         expected, fault = (with_names(text, name_of) for text in (self.expected, self.fault))
         return type(self)(name_of(self.place), self.value, expected, fault)
 

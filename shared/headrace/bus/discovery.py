@@ -22,7 +22,7 @@ _ENDPOINT = re.compile(r"[^A-Za-z0-9_-]+")
 class ServiceInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The name and version that service discovery shows for a process."""
 
-    #: Kind of service, the same for all its processes: letters, digits, `-` and `_`.
+    #: Kind of service, the same for all processes of the service: letters, digits, `-` and `_`.
     name: str
     #: Semantic version, such as `0.1.0`.
     version: str

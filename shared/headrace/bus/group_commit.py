@@ -122,8 +122,8 @@ class GroupAppender:
         return self._waiting
 
     def oldest_waiting_s(self, now_s: float) -> float:
-        """Return the seconds that the oldest of the waiting events has waited, by the clock given at the start; 0 if no
-        event waits.
+        """Return the seconds that the oldest waiting event has waited; 0 if no event waits. `now_s` is the present time of the clock that
+        this appender was given.
         """
         oldest = self._sent[0] if self._sent else self._queue[0] if self._queue else None
         return max(0.0, now_s - oldest.since_s) if oldest else 0.0

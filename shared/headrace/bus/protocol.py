@@ -426,7 +426,7 @@ class Bus(Protocol):
     async def subscribe(
         self, *subjects: str, key: Callable[[Message], Hashable] | None = None, pending: int = 10_000
     ) -> Inbox:
-        """Return one inbox for all these subjects. Their messages wait in order of arrival."""
+        """Return one inbox for all these subjects. Messages of all subjects wait in it in order of arrival."""
         ...
 
     async def key_value(self, bucket: str, *, history: int = 1) -> KeyValue:

@@ -140,7 +140,8 @@ class Serving:
         self._places = _Places(senders, concurrency)
         #: One future for each idle task. The task waits for the result of the future: the next message to handle, or None to end the task.
         self._at_rest: list[asyncio.Future[Message | None]] = []
-        #: Messages that are still to be refused. In a flood the oldest messages get no answer, and their senders time out.
+        #: Messages that are still to be refused, up to a bound. In a flood the oldest of these messages get no answer, and their senders
+        #: time out.
         self._refused: deque[Waiting] = deque(maxlen=pending)
         self._refuses = False
         self._idle = anyio.Event()
@@ -297,8 +298,8 @@ class Serving:
                 began_ns, look_ns = time.thread_time_ns(), time.perf_counter_ns() + _TURN_NS
                 while (message := newest.take()) is not None:
                     await self._answer_one(message)
-                    # The wall clock is read first, since reading it costs a tenth of reading the CPU time. Used CPU time cannot exceed
-                    # the time that has passed.
+                    # The wall clock is read first, since reading it costs a tenth of reading the CPU time. The used CPU time cannot exceed
+                    # the passed time, so the CPU time is read only after the bound has passed on the wall clock.
                     if time.perf_counter_ns() > look_ns:
                         left_ns = began_ns + _TURN_NS - time.thread_time_ns()
                         if left_ns < 0:

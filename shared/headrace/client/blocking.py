@@ -107,7 +107,7 @@ def _start(
 
 
 class Client(_Calls[asynchronous.Client]):
-    """A connection to Headrace whose methods wait for their answers. See `headrace.client.Client` for each of them."""
+    """A connection to Headrace whose methods wait for their answers. See `headrace.client.Client` for a description of each method."""
 
     def __init__(
         self,

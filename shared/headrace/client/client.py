@@ -88,7 +88,9 @@ _LOOK_AGAIN_S = 5.0
 
 
 class DrainWishes(TypedDict, total=False):
-    """Wishes for draining a node: fields of `ChangeNode`. Times are milliseconds of Unix time."""
+    """Options for draining a node. Each has the meaning of the field of `ChangeNode` with the same name. Times are milliseconds of Unix
+    time.
+    """
 
     reason: str
     from_ms: int
@@ -137,9 +139,9 @@ class Client:
         """Start an operation whose jobs run `argv`. The options are those of `headrace run`: see `RunOptions`.
 
         With `tasks`, made by `task`, the operation has jobs of several kinds, and `argv`, `jobs`, `cpu`, `memory` and `gpu` are left out.
-        `upload` names files, and folders whose contents are sent; the jobs start in the folder of these files.
-        `operation` is the id; the client makes one if it is empty. An id that this user has started before starts nothing new.
-        Raises `Refused`, `Unanswered`, `BadInput`, and `OSError` for a file that cannot be read.
+        `upload` names files, and folders whose contents are sent; the jobs start in the folder of these files. `operation` is the id; the
+        client makes one if it is empty. If this user has started an operation with this id before, nothing new is started. Raises
+        `Refused`, `Unanswered`, `BadInput`, and `OSError` for a file that cannot be read.
         """
         with named_keywords():
             spec = operation_spec(argv, sends_files=bool(upload), **options)

@@ -131,7 +131,7 @@ def _access(place: Place, credential: KeyCredential | None) -> ServerAccess:
 
 
 async def _knock(place: Place, timeout_s: float) -> None:
-    """Raise `NotRunning` at once if nothing listens at the address; the bus would go on trying until its timeout.
+    """Raise `NotRunning` at once if nothing listens at the address. Without this check the bus would try to connect until its timeout.
 
     A running `headrace up` is given the time to restart its server.
     """

@@ -316,7 +316,7 @@ class FinishedOperations:
             await anyio.sleep(pauses.next_s())
 
     async def _wait_for_entry(self, news: Inbox, known: int) -> None:
-        """Wait until the log has an entry after `known`, or a few seconds."""
+        """Wait until the log has an entry after `known`, but at most a few seconds."""
         with anyio.move_on_after(_LOOK_AGAIN_S):
             async for message in news:
                 with contextlib.suppress(BadMessage):

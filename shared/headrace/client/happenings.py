@@ -53,11 +53,11 @@ class Happenings:
     async def ends(self, operation: str, runs: Iterable[JobSlot]) -> dict[JobSlot, JobEnded]:
         """Return the ends of these runs of an operation's jobs, with start, CPU time and peak memory of each.
 
-        Runs that have not ended, and runs whose end the log no longer has, are missing. Raises `Refused`, `Unanswered`, `BadInput`.
+        Runs that have not ended, and runs whose end the log no longer has, are left out. Raises `Refused`, `Unanswered`, `BadInput`.
         """
         left, found = set(runs), dict[JobSlot, JobEnded]()
         jobs = sorted({run.index for run in left})
-        # If there are too many jobs to name them in the request, all events are read, once.
+        # If there are too many jobs to name them in one request, all entries of the operation are read instead.
         async with aclosing(self.history(operation, jobs if len(jobs) <= MOST_JOBS_OF_HISTORY else ())) as pages:
             while left:
                 page = await anext(pages, None)

@@ -327,7 +327,7 @@ class JobLogReader:
                 log.end()
 
     async def _read_on(self, log: _Log) -> AsyncIterator[LogLine]:
-        """Yield what the job has written until now; with `follow` at most what one turn allows."""
+        """Yield what the job has written until now; with `follow` at most `_CHUNKS_A_TURN` chunks of it."""
         if log.node in self._silent:
             yield log.give_up(f"node {log.node} does not answer")
             return

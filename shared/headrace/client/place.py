@@ -31,7 +31,7 @@ class Place(msgspec.Struct, frozen=True):
     url: str
     #: File of the credential; empty if the server asks for no credential.
     credential_file: str
-    #: Authorities that vouch for a server at `tls://`; empty: those of the system.
+    #: File with the authorities that vouch for a server at `tls://`; empty: the system's authorities.
     ca_file: str
     tree: TreeName
     #: The folder or the address, for messages.

@@ -81,7 +81,7 @@ class JobOptions(FailureWishes, total=False):
     #: Largest size up to which the stdout, and the stderr, of each job is kept: such as "100M", or a number of bytes. Default: the node's
     #: cap.
     log_cap: str | int | None
-    #: Image that the jobs run in: a name in a registry, or a path of the nodes. Default: no container.
+    #: Image that the jobs run in: a name in a registry, or the path of a file on the nodes. Default: no container.
     image: str | None
     #: Formula over tags of the nodes that may run the jobs, such as "ssd & !old". Default: all nodes.
     node_filter: str | None
@@ -107,7 +107,8 @@ class JobOptions(FailureWishes, total=False):
     title: str
     #: True to refuse the start if the pool does not exist; otherwise an ephemeral pool is made for it.
     existing_pool: bool
-    #: Operations that must complete first: ids or handles. "ID:failed" and "ID:any" wait for other ends.
+    #: Operations that must complete before this operation runs: ids or handles. "ID:failed" waits for an operation that failed or was
+    #: aborted, "ID:any" for any end.
     after: Sequence[str | Identified] | None
 
 

@@ -151,9 +151,7 @@ class Session:
         await self._take_turn(size=(rows, columns))
 
     async def stay(self) -> None:
-        """Send signs of life until cancelled, so that the session is kept even if its reader reads nothing for
-        long.
-        """
+        """Send signs of life until cancelled, so that the node keeps the session even if the program does not call `read` for long."""
         while True:
             await anyio.sleep(self._grace_ms / 1000 * _SIGN_OF_LIFE)
             with suppress(Unanswered):

@@ -56,7 +56,7 @@ class Tokens:
         self._user = user
 
     async def create(self, *, name: str = "", read_only: bool = False, lifetime_ms: int = 30 * 86_400_000) -> NewToken:
-        """Make a token. Its secret key is made here and sent to nobody. Raises `Refused`, `Unanswered`, `BadInput`."""
+        """Make a token. Its secret key is made in this process and not sent to any service. Raises `Refused`, `Unanswered`, `BadInput`."""
         # The imports are here because importing cryptography takes longer than everything else in this module.
         from headrace.access.nkeys import SECRET_BYTES, KeyKind, SigningKey
         from headrace.access.token_text import token_text
@@ -97,7 +97,7 @@ class Tokens:
         return (await self._asker.ask("token.end", request, TokenRevoked)).token
 
     async def list(self) -> TokenList:
-        """Return the tokens that have not expired, the first made first. Raises `Refused`, `Unanswered`."""
+        """Return the tokens that have not expired, the oldest first. Raises `Refused`, `Unanswered`."""
         return await self._asker.ask("token.list", ListTokens(), TokenList)
 
     async def revoke(self, token: str) -> AccessToken:

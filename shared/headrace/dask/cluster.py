@@ -22,7 +22,7 @@ _CORE: Final = 100
 _DEATH_TIMEOUT_S: Final = 60
 #: Seconds for which the cluster waits for the end of a worker before the scheduler goes on.
 _CLOSING_S: Final = 3.0
-#: Variables of Dask for the TLS settings of a worker, by the names that `Security.get_tls_config_for_role` uses.
+#: Environment variables of Dask for the TLS settings of a worker, by the names that `Security.get_tls_config_for_role` gives the settings.
 _TLS_VARIABLES: Final = {
     "ca_file": "DASK_DISTRIBUTED__COMM__TLS__CA_FILE",
     "cert": "DASK_DISTRIBUTED__COMM__TLS__WORKER__CERT",

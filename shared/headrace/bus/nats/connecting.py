@@ -35,8 +35,8 @@ _WHY_REFUSED = (
     "it is unknown, expired or revoked, or it is held out for a while because it sent too much: an administrator sees it in "
     "`headrace service list`"
 )
-#: Bytes that nats-py may hold unsent. `Outgoing` stops senders far below this bound, since nats-py swallows a cancellation
-#: while it waits for free space itself.
+#: Bytes that nats-py may hold unsent. `Outgoing` makes senders wait far below this bound. At this bound nats-py itself would make them
+#: wait, and would swallow a cancellation meanwhile.
 _PENDING_BYTES = 16 * 1024 * 1024
 
 
@@ -268,7 +268,7 @@ def _tls_context(access: ServerAccess) -> ssl.SSLContext | None:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Return False for asyncio's warning that `eof_received` has no effect. It comes whenever a TLS connection of
-    nats-py ends, and means nothing.
+    """Return False for asyncio's warning that `eof_received` has no effect. asyncio logs this warning whenever a TLS connection of nats-py
+    ends, and it means nothing.
     """
     return "eof_received() has no effect" not in str(record.msg)

@@ -91,7 +91,7 @@ class Link:
         self._wake.set()
 
     def note_disconnected(self) -> None:
-        """Handle `disconnected_cb`: drop unsent bytes. When such bytes were sent after the reconnect, 559 stale
+        """Handle `disconnected_cb`: drop unsent bytes. Before they were dropped, they were sent after the reconnect, and 559 stale
         heartbeats arrived in one burst.
         """
         self._nats._pending.clear()
@@ -171,7 +171,7 @@ class Link:
         self.closed = True
 
     async def reconnect(self) -> None:
-        """Replace this connection by a new one, and return when it is in use. Raises `RequestTimeout`."""
+        """Replace this connection by a new connection, and return when the new connection is in use. Raises `RequestTimeout`."""
         again = anyio.Event()
         self.on_reconnect.add(again.set)
         try:
@@ -186,8 +186,8 @@ class Link:
     async def unsubscribe_all(self) -> None:
         """Accept no new messages, but keep the messages that the server has already sent.
 
-        When this returns, every message that was sent to this connection before has been passed to its `on_message`.
-        nats-py's own drain lost 19 requests in 20 restarts.
+        When this returns, every message that the server has sent to this connection has been passed to the `on_message` of its
+        subscription. nats-py's own drain lost 19 requests in 20 restarts.
         """
         kept = [listener for listener in self._listeners if not listener.subject.startswith(self._prefix)]
         for listener in kept:

@@ -25,7 +25,7 @@ class Header(StrEnum):
 
 
 class _StandIn(ModuleType):
-    """A placeholder for a module. It imports the module when an attribute is requested that the placeholder does not have."""
+    """A placeholder for a module. If an attribute is requested that the placeholder does not have, it imports the real module."""
 
     def __getattr__(self, name: str) -> object:
         from pkgutil import resolve_name

@@ -197,6 +197,5 @@ class NatsKeyValue:
 
 
 def _is_deleted(headers: Mapping[str, str]) -> bool:
-    # An expiry marker has a reason in place of an operation. It must not count as an empty value: then no process
-    # could create the key.
+    # An expiry marker has a reason in place of an operation. If it counted as an empty value, no process could create the key.
     return headers.get(_OPERATION.lower()) in ("DEL", "PURGE") or "nats-marker-reason" in headers

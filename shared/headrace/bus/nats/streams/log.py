@@ -75,8 +75,8 @@ class NatsLog:
     async def read(self, after: int, *, batch_bytes: int | None = None) -> AsyncGenerator[LogEntry, None]:
         """Yield the entries after `after`, in order, up to the last entry at the time of the call.
 
-        If entries after `after` are no longer kept, reading begins at the first kept entry. Raises `BusError` midway if the
-        server goes away. Reading again after the last entry received loses nothing.
+        If entries after `after` are no longer kept, reading begins at the first kept entry. Raises `BusError` midway if the server goes
+        away. A caller that then reads again after the last entry that it received misses no entry.
         """
         first, last = await self.bounds()
         if max(first, after + 1) > last:

@@ -52,7 +52,7 @@ class Watch(Consumer):
         await self.begin(config, forgotten_s=_FORGOTTEN_S)
 
     async def first(self) -> list[Stored]:
-        """Return the messages that were there at the beginning. Raises `RequestTimeout` if they do not become complete."""
+        """Return the messages that the bucket had when the watch began. Raises `RequestTimeout` if not all of them arrive."""
         items: list[Stored] = []
         complete = self._awaited == 0
         while not complete:
@@ -96,8 +96,8 @@ class Watch(Consumer):
             self._deliveries = item.delivery
             self._arrived.append(item)
         self._wake.set()
-        # A heartbeat of an idle consumer wakes no reader. It comes every few seconds for each watched bucket, and shows
-        # only that the consumer lives.
+        # A heartbeat of an idle consumer wakes no reader. Such a heartbeat comes every few seconds for each watched bucket, and shows only
+        # that the consumer still exists.
         if item is not None or self._gap:
             self.on_arrival()
 
