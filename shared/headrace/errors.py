@@ -48,7 +48,7 @@ class BadInput(HeadraceError):
         return type(self)(place, self.value, self.expected, self.fault)
 
     def renamed(self, name_of: Callable[[str], str]) -> Self:
-        """Return the same error with other names of the inputs. `name_of` returns the new name: of the error's place, and of each input
+        """Return the same error with other names of the inputs. `name_of` returns the new name of the error's place, and of each input
         between backticks in the text.
         """
         expected, fault = (with_names(text, name_of) for text in (self.expected, self.fault))

@@ -68,8 +68,8 @@ async def provision(
     if refusals:
         raise refusals[0]
     with anyio.move_on_after(_COPY_S):
-        # Wait until each new stream is copied. If the only server that has a stream died before the stream is copied, the stream's content
-        # would be out of reach.
+        # Wait until each new stream is copied. If the only server that has a stream dies before the stream is copied, the content of the
+        # stream is out of reach.
         return [each if each.outcome == "found" else await _copied(bus, each) for each in done]
     return done
 

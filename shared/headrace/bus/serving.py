@@ -140,8 +140,7 @@ class Serving:
         self._places = _Places(senders, concurrency)
         #: One future for each idle task. The task waits for the result of the future: the next message to handle, or None to end the task.
         self._at_rest: list[asyncio.Future[Message | None]] = []
-        #: Messages that are still to be refused, up to a bound. In a flood the oldest of these messages get no answer, and their senders
-        #: time out.
+        #: Messages that are still to be refused. In a flood the oldest messages are dropped from it, and their senders time out.
         self._refused: deque[Waiting] = deque(maxlen=pending)
         self._refuses = False
         self._idle = anyio.Event()

@@ -91,7 +91,7 @@ class Link:
         self._wake.set()
 
     def note_disconnected(self) -> None:
-        """Handle `disconnected_cb`: drop unsent bytes. Before they were dropped, they were sent after the reconnect, and 559 stale
+        """Handle `disconnected_cb`: drop unsent bytes. In a version that kept these bytes, they were sent after the reconnect: 559 stale
         heartbeats arrived in one burst.
         """
         self._nats._pending.clear()
