@@ -1,10 +1,10 @@
-"""Reading of an archive that a person sent, file by file. The archive may be built to do harm.
+"""Reading of an archive that a person sent, file by file. The person may have built the archive to do harm.
 
-An archive is what `headrace.archives.pack` writes: gzip around tar, with long names in pax records. This module reads
-nothing else. It only moves forward, holds one header at a time, and knows how large a part may be before it reads the part.
-`tarfile` accepts more: sparse files (a megabyte becomes lists of gigabytes), negative sizes (each makes it read the archive
-again from the beginning), and headers about headers (each is a recursive call). So only its parser of a single header is
-used here.
+An archive is what `headrace.archives.pack` writes: gzip around tar, with long names in pax records. This module refuses all other archives.
+It reads an archive once from front to back, keeps one header in memory at a time, and checks the size of each part against a bound before
+it reads the part. `tarfile` accepts more: sparse files (a megabyte becomes lists of gigabytes), negative sizes (each makes it read the
+archive again from the beginning), and headers about headers (each is a recursive call). So this module uses only the function of `tarfile`
+that parses a single header.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _LARGEST_HEADERS_BYTES: Final = 64 * 1024 * 1024
 _LARGEST_RECORDS_BYTES: Final = 16 * 1024
 #: Upper bound of the number of pax records of one file.
 _MOST_RECORDS: Final = 100
-#: Beginnings of the keywords of pax records that change how the content after them is read. An archive with such a record is refused.
+#: A pax record whose keyword begins with one of these texts changes how the content after the record is read. An archive with such a record
+#: is refused.
 _REFUSED_RECORDS: Final = (b"size", b"GNU.sparse")
 #: `TarInfo.isreg` also accepts sparse files, so the plain types are listed here.
 _PLAIN_FILES: Final = (tarfile.REGTYPE, tarfile.AREGTYPE)
@@ -71,7 +72,7 @@ class ArchiveMember(NamedTuple):
 def members(packed: Readable) -> Iterator[ArchiveMember]:
     """Yield the members of an archive. A folder is yielded before its contents, even if the archive does not list the folder.
 
-    No name is yielded twice. Raises `UnusableArchive`, and the errors of `packed.read`.
+    Each name is yielded only once. Raises `UnusableArchive`, and the errors of `packed.read`.
     """
     reader = _Reader(packed)
     try:
@@ -175,7 +176,7 @@ class _Reader:
         return tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
 
     def _records(self, size_bytes: int) -> dict[bytes, str]:
-        """Read the pax records of one file. A record is its own length, a blank, a keyword, `=`, a value and a newline."""
+        """Read the pax records of one file. Each record consists of its own length, a blank, a keyword, `=`, a value and a newline."""
         if not 0 <= size_bytes <= _LARGEST_RECORDS_BYTES:
             raise UnusableArchive(
                 f"it has {size_bytes} bytes of records about one file, more than {_LARGEST_RECORDS_BYTES}"
@@ -208,7 +209,7 @@ class _Reader:
             raise UnusableArchive(f"it has more than {_LARGEST_HEADERS_BYTES} bytes of headers")
 
     def _take(self, size_bytes: int, *, may_end: bool = False) -> bytes:
-        """Read exactly `size_bytes` bytes. With `may_end` return no bytes if the archive has ended."""
+        """Read exactly `size_bytes` bytes. If `may_end` is True and the archive has ended, return no bytes."""
         data = b""
         while len(data) < size_bytes:
             more = self._some(size_bytes - len(data))

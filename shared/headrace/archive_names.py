@@ -1,4 +1,6 @@
-"""Names of files and targets of symbolic links in archives: which of them are refused, because they lead outside or are too long."""
+"""Checks of the names of files and the targets of symbolic links in archives. Names and targets that lead outside the archive or are too
+long are refused.
+"""
 
 from __future__ import annotations
 

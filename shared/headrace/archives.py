@@ -42,7 +42,9 @@ class Packed(NamedTuple):
 
 
 def pack(paths: Sequence[Path], place: str = "--upload") -> Packed:
-    """Pack files under their names, and folders as their contents. Raises `BadInput`, which names the file and its size."""
+    """Pack each file under its name, and the contents of each folder without the folder itself. Raises `BadInput`, which names the file and
+    its size.
+    """
     found = dict(sorted(_found(paths, place).items()))
     sizes = {name: path.lstat().st_size for name, path in found.items() if path.is_file() and not path.is_symlink()}
     content_bytes = sum(sizes.values())
@@ -79,7 +81,7 @@ class _Bounded(io.BytesIO):
 
 
 def _found(paths: Sequence[Path], place: str) -> dict[str, Path]:
-    """Return the files and folders by their names in the archive."""
+    """Return the paths to pack, by the names that they get in the archive."""
     found: dict[str, Path] = {}
     for given in paths:
         path = given.resolve()

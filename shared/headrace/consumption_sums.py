@@ -52,7 +52,8 @@ class By(enum.StrEnum):
     OPERATION = "operation"
 
 
-#: The columns of the keys of a sum, in their order: the column of a row, or None for the day of the record; and the keys that need it.
+#: The columns of the keys of a sum: day, pool, person, operation. Each item has the column of a row from which the key is taken (None: the
+#: key is the day of the record), and the values of `By` that need this key.
 _COLUMNS: Final[tuple[tuple[int | None, frozenset[By]], ...]] = (
     (None, frozenset({By.DAY})),
     (_POOL, frozenset({By.POOL, By.TREE})),
@@ -95,8 +96,8 @@ def checked_keys(keys: Sequence[By], place: str) -> tuple[By, ...]:
 
 
 def periods(since: date, until: date, keys: Sequence[By], wanted: Wanted) -> Iterator[tuple[Level, str]]:
-    """Split the days from `since` to before `until` into years, months and days, as large as possible. Yield each of
-    them with the level of the records to read.
+    """Split the days from `since` to before `until` into years, months and days, as large as possible. Yield each of these periods with the
+    level of the records to read for it.
     """
     of_persons = Level.DAYS if By.USER in keys or wanted.user else Level.POOLS
     by_operation = By.OPERATION in keys or bool(wanted.operation)
@@ -123,8 +124,8 @@ class Adding:
         self._wanted = wanted
         #: Maps each text (day, user, pool or operation) to the number that stands for it in the keys of sums.
         self._numbers: dict[str, int] = {}
-        #: Selected rows of each record, by the key of the record: for each row the numbers (see `_numbers`) of day, pool, person and
-        #: operation, and its figures.
+        #: Selected rows of each record, by the key of the record. Each row has the numbers (see `_numbers`) of its day, pool, person and
+        #: operation in the first array, and its figures in the second array.
         self._parts: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
 
     def add(self, record: StoredRecord) -> None:
@@ -142,7 +143,7 @@ class Adding:
         counted = self._counting(columns.names, keys)
         if not counted.all():
             keys, figures = keys[counted], figures[counted]
-        # Each name is looked up once in a record, and not once for each row.
+        # Each name of a record is looked up once, and not once for each row of the record.
         numbers = np.array([self._number(name) for name in columns.names], np.int64)
         part = np.full((len(keys), len(_COLUMNS)), self._number(""), np.int64)
         for place, (column, chosen) in enumerate(_COLUMNS):
@@ -160,12 +161,12 @@ class Adding:
         keys, figures = np.concatenate(parts), np.ascontiguousarray(np.concatenate(all_figures).T)
         if By.TREE in self._keys:
             keys, figures = self._with_pools_above(*_added_up(keys, figures, len(self._numbers)))
-        # Numbers in the order of the texts, so that equal sums stay in the order of their texts.
+        # The texts get new numbers in alphabetical order, so that lines with equal sums are in the order of their texts.
         names = sorted(self._numbers)
         ranks = np.empty(len(names), np.int64)
         ranks[[self._numbers[name] for name in names]] = np.arange(len(names))
         keys, sums = _added_up(ranks[keys], figures, len(names))
-        # `lexsort` sorts by its last key first, and keeps the order of equal rows.
+        # For `lexsort` the last key is the most important key. It keeps the order of rows that are equal in all keys.
         pools = [keys[:, _POOL_OF_SUM]] if By.TREE in self._keys else []
         order = np.lexsort((-sums[_CORE_S + 1], -sums[_CORE_S], *pools, keys[:, 0]))
         prefix = "/" if self._keys & {By.POOL, By.TREE} else ""
@@ -173,7 +174,7 @@ class Adding:
         day, pool, user, operation = keys[order].T.tolist()
         runs, measured, *amounts = sums[:, order]
         columns = (runs.astype(np.int64), measured.astype(np.int64), *amounts)
-        # A hundred thousand lines are made in half the time without a Python expression for each of them.
+        # `map` makes a hundred thousand lines in half the time that a Python expression for each line would take.
         figures_of_lines = map(RunSums, *(column.tolist() for column in columns))
         texts = (map(names.__getitem__, column) for column in (day, user))
         return list(
@@ -215,9 +216,9 @@ class Adding:
 def _added_up(
     keys: NDArray[np.int64], figures: NDArray[np.float64], names: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return each distinct row of `keys` once, in their order, with the sums of the figures of all equal rows.
+    """Return each distinct row of `keys` once, in ascending order, with the sums of the figures of all rows that are equal to it.
 
-    All numbers in `keys` are below `names`. `figures` has a row for each figure, and so has the result.
+    All numbers in `keys` are below `names`. `figures` and the returned sums have a row for each figure.
     """
     import numpy as np
 
@@ -243,7 +244,7 @@ def _pool_and_above(path: str) -> list[str]:
 
 
 def total_of(lines: Iterable[Line], keys: Sequence[By]) -> RunSums:
-    """Return the sum of lines. With `TREE` only the lines of the whole tree count, which contain all others."""
+    """Return the sum of lines. With `TREE` only the lines of the whole tree are added up, because they contain all other lines."""
     counted = [line.sums for line in lines if By.TREE not in keys or line.pool == "/"]
     # Each figure is added up by itself: a new object for each line would take a fifth of a second for 100,000 lines.
     return RunSums(*(sum(map(attrgetter(name), counted)) for name in RunSums.__struct_fields__))

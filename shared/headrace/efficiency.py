@@ -1,4 +1,4 @@
-"""Comparison of the resources that jobs requested with those that they used, and a suggestion for the next request. Pure."""
+"""Comparison of the resources that jobs requested with the resources that they used, and a suggestion for the next request. Pure."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _efficiency(asked: Resources, used: dict[JobResult, RunUsage]) -> Efficiency
 def mean_cores(usage: RunUsage) -> float | None:
     """Return the mean number of cores that runs used; None if they took less than a second together.
 
-    CPU time is measured in whole milliseconds, too coarse for such runs.
+    CPU time is measured in whole milliseconds, which is too coarse for such short runs.
     """
     return usage.cpu_ms / usage.ran_ms if usage.ran_ms >= _LEAST_RUN_MS else None
 

@@ -1,7 +1,7 @@
 """The base class of all errors that Headrace raises on purpose.
 
-Each subclass is one situation and has its details as fields; the first paragraph of its docstring is the default message. On
-the bus an error is sent as a tagged Struct (`headrace.wire.refusals`), never as the text of an exception.
+Each subclass stands for one situation, whose details are the fields of the error. The first paragraph of a subclass's docstring is its
+default message. On the bus an error is sent as a tagged Struct (`headrace.wire.refusals`), never as the text of an exception.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class BadInput(HeadraceError):
         return type(self)(place, self.value, self.expected, self.fault)
 
     def renamed(self, name_of: Callable[[str], str]) -> Self:
-        """Return the same error with other names of the inputs: of its place, and of each input between backticks in its text."""
+        """Return the same error with other names of the inputs. `name_of` returns the new name of the error's place, and of each input
+        between backticks in the text.
+        """
         expected, fault = (with_names(text, name_of) for text in (self.expected, self.fault))
         return type(self)(name_of(self.place), self.value, expected, fault)
 
@@ -58,7 +60,7 @@ class UnknownKey(BadInput):
 
 
 def with_names(text: str, name_of: Callable[[str], str]) -> str:
-    """Return a text with other names for what stands between backticks."""
+    """Return a text in which each name between backticks is replaced by `name_of` of the name."""
     return _NAMED_INPUT.sub(lambda found: f"`{name_of(found[1])}`", text)
 
 
@@ -73,7 +75,7 @@ def wrong_value(value: str, expected: str) -> str:
 
 
 def said_of(expected: str) -> str:
-    """Return the part of a message that says what is accepted. A question is returned unchanged."""
+    """Return the part of a message that says what is accepted. If `expected` is a question (it ends in `?`), it is returned unchanged."""
     return expected if expected.endswith("?") else f"expected {expected}"
 
 

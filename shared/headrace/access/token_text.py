@@ -1,7 +1,7 @@
 """The text of a token: the credential of a program, in one word.
 
-It begins with `headrace_`, so that scanners for secrets find it, and has a checksum, so that a token that was cut is told from one that is
-not admitted. The JWT in it is compressed: a header of HTTP has room for some kilobytes.
+A token begins with `headrace_`, so that scanners for secrets find it. It has a checksum, so that an incomplete token gets another error
+than a token that the server does not admit. The JWT in the token is compressed, because an HTTP header may have only a few kilobytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ _CHECKSUM_BYTES: Final = 4
 
 
 class PresentedToken(msgspec.Struct, frozen=True):
-    """What a token says. Only the server decides whether it is admitted. `repr` shows none of the credential."""
+    """The content of a token that a caller presented. The server has not checked it yet: only the server decides whether the token is
+    admitted. `repr` does not show the credential.
+    """
 
     user: UserName
     credential: KeyCredential
@@ -37,13 +39,13 @@ class PresentedToken(msgspec.Struct, frozen=True):
 
 class _Content(msgspec.Struct, frozen=True, array_like=True):
     seed: str
-    #: First two parts of the JWT, decoded and compressed, with a line feed between them.
+    #: First two parts of the JWT: decoded from base64, joined by a line feed, then compressed.
     claims: bytes
     signature: bytes
 
 
 def token_text(credential: KeyCredential) -> str:
-    """Return the text of the token with this credential."""
+    """Return the text of the token that contains this credential."""
     *claims, signature = map(jwt.unbase64, credential.jwt.split("."))
     content = _Content(credential.seed, zlib.compress(b"\n".join(claims), 9), signature)
     data = msgspec.msgpack.encode(content)

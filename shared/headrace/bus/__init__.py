@@ -1,7 +1,7 @@
 """The bus: the only package that knows what carries messages, buckets and logs between processes.
 
-`protocol` defines the operations. `connect` opens a bus over NATS. Each module that works around a fault of nats-py says so
-itself.
+`protocol` defines the operations. `connect` opens a bus over NATS. If a module works around a fault of nats-py, a text in that module
+describes the fault.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Updating the JWT of an account at a running server. The JWT lists the revoked keys.
 
-A writer first asks the server for the present JWT of the account, and only adds revocations to it. So no writer undoes
-what another writer revoked.
+A process that changes the JWT first asks the server for the account's current JWT, and only adds revoked keys to it. So no process undoes a
+revocation that another process made.
 """
 
 from __future__ import annotations

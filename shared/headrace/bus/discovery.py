@@ -22,11 +22,12 @@ _ENDPOINT = re.compile(r"[^A-Za-z0-9_-]+")
 class ServiceInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The name and version that service discovery shows for a process."""
 
-    #: Kind of service, the same for all its processes: letters, digits, `-` and `_`.
+    #: Kind of service, the same for all processes of the service: letters, digits, `-` and `_`.
     name: str
     #: Semantic version, such as `0.1.0`.
     version: str
-    #: True if the process answers only a ping of all services. A node's credential allows no other discovery subject.
+    #: True if the process answers only the subject `$SRV.PING`, which asks all services. A node's process needs this, because its
+    #: credential allows no other discovery subject.
     only_pinged: bool = False
 
 

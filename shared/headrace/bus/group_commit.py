@@ -1,10 +1,10 @@
-"""Group commit: one append is in flight; events that arrive meanwhile are sent together in the next append.
+"""Group commit: at most one append is in flight, and all events that arrive during this append are sent together in the next append.
 
-The expected last sequence number is the only fence. Several appends in flight with predicted sequence numbers were
-tried: with them, an entry of a former writer could be added after an entry of its successor. If an answer is lost, the
-log itself shows what happened. The entry after the writer's last known entry is either missing (send the same entry
-again), or exactly what was sent (continue), or another writer's (step down). `flush` checks the same fence for answers
-that need no entry of their own: it reads the log behind the last entry.
+Only the expected last sequence number in each append keeps a former writer from adding entries. Several appends in flight, with predicted
+sequence numbers, were tried. Then a former writer could add an entry after an entry of its successor. If the answer to an append is lost,
+the log itself shows whether the entry was added. The entry after the writer's last known entry is either missing (send the same entry
+again), or exactly what was sent (continue), or another writer's (step down). An answer to a request that added no entry must not come from
+a former writer either. So `flush` reads the log after the last known entry, and fails if another writer has added an entry there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_GROUP_BYTES = 256 * 1024
 #: Bytes that are counted for each event beside its own bytes, because the caller's encoding may add bytes. Otherwise
 #: very many tiny events could make a message that is too large for the bus.
 _FRAME_BYTES = 8
-#: Number of callers that are woken in one turn of the loop; each of them encodes and sends an answer.
+#: Number of callers that are woken in one turn of the loop. It is small, because each caller then encodes and sends an answer.
 _TOLD_IN_A_TURN = 16
 _FIRST_RETRY_S = 0.02
 _LONGEST_RETRY_S = 1.0
@@ -50,7 +50,9 @@ class AppenderFenced(BusError):
 
 
 class _Waiting:
-    """Log events of one call that go into the same entry, and the result for which the caller waits. A flush has no log events."""
+    """Log events of one call that go into the same entry, and the result for which the caller waits. A call of `flush` has no
+    log events.
+    """
 
     def __init__(self, events: list[bytes], since_s: float) -> None:
         self.events = events
@@ -64,12 +66,12 @@ class _Waiting:
 class GroupAppender:
     """The single writer of a log. `run` does the work, and `append` waits for it.
 
-    `encode` builds one entry from some events and includes the writer's term. Two writers must never build equal entries.
-    `encode` is called once for each entry, in the order of the log. `term_of` reads the term of an entry; it returns None
-    if no appender wrote the entry. `term` is this writer's term, used only in the error that says which term took over.
-    `last` is the sequence number after which this writer begins: the end of what it has read. `on_durable(events,
-    sequence)` is called for each entry once it is in the log, in order, before the callers waiting for it continue.
-    The appender retries without end. Callers watch `waiting` and `oldest_waiting_s` and refuse new work in time.
+    `encode` builds one entry from some events and includes the writer's term. Two writers must never build equal entries. `encode` is
+    called once for each entry, in the order of the log. `term_of` reads the term of an entry; it returns None if no appender wrote the
+    entry. `term` is this writer's term, used only in the error that says which term took over. `last` is the sequence number of the last
+    entry that this writer has read; its own entries follow. `on_durable(events, sequence)` is called for each entry once it is in the log,
+    in order, before the callers waiting for it continue. The appender retries without end. Callers watch `waiting` and `oldest_waiting_s`
+    and refuse new work in time.
     """
 
     def __init__(
@@ -120,8 +122,8 @@ class GroupAppender:
         return self._waiting
 
     def oldest_waiting_s(self, now_s: float) -> float:
-        """Return the seconds that the oldest of the waiting events has waited, by the clock given at the start; 0 if no
-        event waits.
+        """Return the seconds that the oldest waiting event has waited; 0 if no event waits. `now_s` is the present time of the clock that
+        this appender was given.
         """
         oldest = self._sent[0] if self._sent else self._queue[0] if self._queue else None
         return max(0.0, now_s - oldest.since_s) if oldest else 0.0
@@ -140,9 +142,9 @@ class GroupAppender:
     async def append(self, events: Sequence[bytes]) -> int:
         """Add events in their order, in one entry if they fit. All are durable when this returns.
 
-        Return the sequence number of the entry that holds the last event. Raises `TooLarge` at once for an event over
-        `MAX_GROUP_BYTES`, `AppenderFenced` if another process writes the log, and `AppendUnknown` if the appender was
-        stopped meanwhile. Cancelling the wait withdraws no event.
+        Return the sequence number of the entry that holds the last event. Raises `TooLarge` at once for an event over `MAX_GROUP_BYTES`,
+        `AppenderFenced` if another process writes the log, and `AppendUnknown` if the appender was stopped meanwhile. If the caller is
+        cancelled while it waits, its events are appended nevertheless.
         """
         items = self._add(events)
         for item in items:
@@ -171,7 +173,7 @@ class GroupAppender:
         """Return when everything appended so far is durable and no other writer has added an entry after it. Raises the
         errors of `append`.
 
-        Without `flush` a writer that was replaced would notice it only at its next event.
+        Without `flush`, a writer that was replaced by another writer would notice the replacement only when it appends its next event.
         """
         if self._end is not None:
             raise self._end
@@ -252,8 +254,8 @@ class GroupAppender:
             self.resent += 1
 
     async def _look_for(self, entry: bytes | None, pauses_s: Iterable[float]) -> bool:
-        """Read the log after the last known entry, and try again until the log can be read. Return True if `entry`
-        follows there, False if no entry follows.
+        """Read the log after the last known entry. Repeat the read until it succeeds. Return True if `entry` follows the last known entry,
+        False if no entry follows it.
         """
         for pause_s in pauses_s:
             await anyio.sleep(pause_s)
@@ -272,8 +274,8 @@ class GroupAppender:
         """True if `entry` follows the last known entry, False if no entry follows it. Raises `AppenderFenced` if an entry of another
         term follows it.
 
-        An entry without a term was written by a party that is no appender and must not write to the log. Such an entry is skipped
-        and logged as an error.
+        An entry without a term was not written by an appender, so its writer had no right to write to the log. Such an entry is skipped and
+        logged as an error.
         """
         first, last = await self._log.bounds()
         if last < self._last:

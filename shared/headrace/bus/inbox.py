@@ -15,9 +15,9 @@ from headrace.bus.sender_queues import Waiting
 class Mailbox:
     """A queue of messages in order of arrival. Several readers may iterate, and each message goes to one reader.
 
-    With a key, a newer message replaces the waiting message of the same key and keeps its position. A full mailbox drops
-    the message that has waited longest, so that a reader which counts sequence numbers notices the gap at the next message.
-    If the newest message were dropped, the end of a burst could be missing without any later message to show it.
+    With a key, a newer message replaces the waiting message of the same key and takes its position in the queue. A full mailbox drops the
+    message that has waited longest, so that a reader which counts sequence numbers notices the gap at the next message. If the newest
+    message were dropped, the end of a burst could be missing without any later message to show it.
     """
 
     def __init__(
@@ -28,12 +28,12 @@ class Mailbox:
         longest_wait_s: float = math.inf,
         on_stale: Callable[[Message], None] | None = None,
     ) -> None:
-        """A message that waited more than `longest_wait_s` is dropped when its turn comes, and `on_stale` is called with it."""
+        """If a message has waited more than `longest_wait_s` when its turn comes, it is dropped, and `on_stale` is called with it."""
         self._key = key
         self._pending = pending
         self._longest_wait_s = longest_wait_s
-        #: The clock of the event loop; it always returns 0 if `longest_wait_s` is infinite. The method is kept here
-        #: because looking up the running loop makes Python ask the kernel for the process id, twice a message.
+        #: The clock of the event loop, or a function that returns 0 if `longest_wait_s` is infinite. The loop's method is stored here,
+        #: because looking up the running loop twice for each message would make Python ask the kernel for the process id each time.
         self._now_s = asyncio.get_running_loop().time if longest_wait_s < math.inf else _no_time
         self._on_stale = on_stale
         self._waiting: OrderedDict[Hashable, Waiting] = OrderedDict()
@@ -66,8 +66,8 @@ class Mailbox:
         except Exception:
             self.failed += 1
             return
-        # A replaced message keeps its position: otherwise a key that always has new messages would wait for ever behind the
-        # other keys.
+        # The newer message takes the position of the older message. If it went to the end of the queue, a key that always gets new messages
+        # would wait for ever behind other keys.
         self.replaced += older is not None
         self._waiting[key] = Waiting(message, self._now_s())
         self._bytes += len(message.data) - (0 if older is None else len(older.message.data))
@@ -96,7 +96,7 @@ class Mailbox:
         self._bytes = 0
 
     def end(self, failure: BusClosed | None = None) -> None:
-        """Accept no more messages. Iteration ends after the waiting messages, or raises `failure` there."""
+        """Accept no more messages. After the messages that wait now, iteration ends, or raises `failure` if it is given."""
         self.ended = True
         self._failure = self._failure or failure
         self._arrived.set()

@@ -7,7 +7,7 @@ Every implementation keeps these rules:
   neither a slow handler nor a context variable of one message affects another message.
 * A handler that raises sends no answer, is counted and logged, and harms no other message.
 * Payload and headers together stay under `MAX_MESSAGE_BYTES`. A larger message raises `TooLarge` before anything is sent.
-* Every wait has a limit that the caller names.
+* Every wait ends after a time that the caller names.
 * A message that is sent within a span carries the span in a header. A handler continues that span; a reader of an inbox
   links to it.
 """
@@ -24,7 +24,7 @@ import msgspec
 from headrace.access.key_credential import KeyCredential
 from headrace.errors import HeadraceError
 
-#: Upper bound of the bytes of payload and headers of one message. Half of the server's default limit; a client that
+#: Upper bound of the bytes of payload and headers of one message. It is half of the server's default limit: the connection of a client that
 #: exceeds the server's limit is closed for good.
 MAX_MESSAGE_BYTES = 512 * 1024
 
@@ -70,7 +70,7 @@ class ServerNotTrusted(BusError):
 
 
 class ServerTooOld(BusError):
-    """The server is too old: it would accept newer requests without complaint and ignore them."""
+    """The server is too old: it would accept newer requests without complaint, and ignore what is new in them."""
 
     def __init__(self, found: str, required: str) -> None:
         self.found = found
@@ -154,8 +154,8 @@ class Senders(msgspec.Struct, frozen=True):
     #: Largest number of messages of one sender that may wait; further messages are refused.
     most_messages: int = 10_000
     most_bytes: int = MAX_PENDING_BYTES
-    #: Longest wait in seconds. A message that waited longer is refused when its turn comes, because its sender would
-    #: give up before it is handled.
+    #: Longest wait in seconds. If a message has waited longer when its turn comes, it is refused, because its sender would give up before
+    #: the message is handled.
     longest_wait_s: float = math.inf
 
 
@@ -173,7 +173,7 @@ Handler = Callable[[Message], Awaitable[bytes | None]]
 
 
 class Subscription(Protocol):
-    """A subscription, in force until it is closed. It may be closed twice."""
+    """A subscription. It receives messages until it is closed. Closing it twice is no error."""
 
     async def close(self) -> None: ...
 
@@ -185,12 +185,12 @@ class Subscription(Protocol):
 
 
 class Inbox(Subscription, Protocol):
-    """A mailbox with messages in order of arrival. With a key at most the newest message of each key waits, at the position
-    of the older one.
+    """A mailbox with messages in order of arrival. With a key, only the newest message of each key waits; it takes the position of the
+    older message that it replaces.
 
-    A full inbox drops the oldest message. So the last message always arrives, and a reader that counts sequence numbers
-    always notices the gap. Iteration ends when the inbox is closed or the bus is drained, and raises `BusClosed` when the
-    connection was closed for good.
+    A full inbox drops the oldest message, so the last message of a burst always arrives. A reader that counts sequence numbers therefore
+    notices every gap. Iteration ends when the inbox is closed or the bus is drained, and raises `BusClosed` when the connection was closed
+    for good.
     """
 
     def __aiter__(self) -> AsyncIterator[Message]: ...
@@ -207,8 +207,8 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Mirror(Protocol):
-    """A local copy of a whole bucket. Besides watching, it reads the bucket periodically and after each reconnect, so it
-    never stays outdated.
+    """A local copy of a whole bucket. The copy follows the changes of the bucket. In addition the bucket is read periodically and after
+    each reconnect, so the copy never stays outdated.
 
     `revision` never falls, unless the bucket lost writes. If the bucket lost a key that nobody deleted, `entries` keeps the
     last known value, with revision 0, until the key is written or deleted.
@@ -234,10 +234,11 @@ class Mirror(Protocol):
 
 
 class Writes(Subscription, Protocol):
-    """A listener for the writes to a bucket. If a process knows of a write and sends a request, the write arrives here
-    before the request.
+    """A listener for the writes to a bucket. If another process learns of a write and then sends a request to this process, the write
+    arrives here before the request.
 
-    In a cluster a write may arrive later than such a request, by less time than the servers need to agree on the write.
+    Exception: in a cluster of servers the write may arrive after the request. The delay is shorter than the time that the servers need to
+    agree on the write.
     """
 
     @property
@@ -252,7 +253,7 @@ class Writes(Subscription, Protocol):
 class KeyValue(Protocol):
     """A bucket of small values with compare-and-set.
 
-    A value is lost if the server stored a foreign message under its key. Readers then find no such key.
+    If the server stored a foreign message (see `ForeignEntries`) under a key, the key's value is lost. Readers then find no such key.
     """
 
     async def get(self, key: str) -> Entry | None: ...
@@ -262,7 +263,7 @@ class KeyValue(Protocol):
     def read(self, prefix: str, *, after: int = 0, batch_bytes: int | None = None) -> AsyncGenerator[Entry, None]:
         """Yield the entries of all keys below `prefix`, in the order of their writes. Only a few entries are in memory at a time.
 
-        `after` leaves out entries up to that revision; it is for buckets that keep one value of each key. Entries are fetched
+        Entries up to the revision `after` are left out. Use `after` only for buckets that keep one value of each key. Entries are fetched
         in batches of at most `batch_bytes` (a few megabytes by default). Raises `BusError` midway if the server goes away.
         """
         ...
@@ -280,7 +281,7 @@ class KeyValue(Protocol):
     async def delete(self, key: str) -> None: ...
 
     async def purge(self, prefix: str) -> None:
-        """Remove all keys below `prefix` (`page.1` is below `page`), with their deletion markers. Mirrors do not notice it."""
+        """Remove all keys below `prefix` (`page.1` is below `page`), with their deletion markers. Mirrors do not notice the removal."""
         ...
 
     async def revision(self) -> int:
@@ -288,11 +289,11 @@ class KeyValue(Protocol):
         ...
 
     async def size_bytes(self) -> int:
-        """Return the bytes of all values, including what the server stores beside them."""
+        """Return the number of bytes of all values, including the bytes that the server stores beside the values."""
         ...
 
     async def clear(self, up_to: int) -> None:
-        """Remove everything that was written up to a revision, including damaged values. Mirrors do not notice it."""
+        """Remove everything that was written up to a revision, including damaged values. Mirrors do not notice the removal."""
         ...
 
     async def history(self, key: str) -> list[Entry]:
@@ -302,8 +303,8 @@ class KeyValue(Protocol):
     def mirror(
         self, on_change: Callable[[Mapping[str, Entry], frozenset[str]], None] | None = None
     ) -> AbstractAsyncContextManager[Mirror]:
-        """Return a mirror that is complete when entered. `on_change(entries, changed keys)` is called synchronously after
-        each change.
+        """Return a mirror as a context manager. The mirror is complete when the block begins. `on_change(entries, changed keys)` is called
+        synchronously after each change.
         """
         ...
 
@@ -328,18 +329,18 @@ class Log(Protocol):
     async def last(self) -> LogEntry | None: ...
 
     async def bounds(self) -> tuple[int, int]:
-        """Return the first kept and the last sequence number, or (last + 1, last) if nothing is kept."""
+        """Return the sequence numbers of the first kept entry and of the last entry, or (last + 1, last) if no entry is kept."""
         ...
 
     async def size_bytes(self) -> int:
-        """Return the bytes of all kept entries, including what the server stores beside them."""
+        """Return the number of bytes of all kept entries, including the bytes that the server stores beside the entries."""
         ...
 
     def read(self, after: int, *, batch_bytes: int | None = None) -> AsyncGenerator[LogEntry, None]:
         """Yield the entries after `after`, in order, up to the last entry at the time of the call.
 
-        Entries are fetched in batches of at most `batch_bytes` (a few megabytes by default). If a reader stops early, no
-        more than one batch was sent for nothing.
+        Entries are fetched in batches of at most `batch_bytes` (a few megabytes by default). So if a reader stops early, at most one batch
+        was fetched but not used.
         """
         ...
 
@@ -354,7 +355,7 @@ class Records(Protocol):
     async def add(self, data: bytes, *, timeout_s: float, expected_last: int | None = None) -> int:
         """Add one record, directly after `expected_last` if that is given. Return its sequence number.
 
-        Raises `AppendRefused` if another record is the last one. Raises another `BusError` for other failures; then the
+        Raises `AppendRefused` if another record is the last one. Raises another `BusError` for other failures; after such an error the
         record may have been added nevertheless.
         """
         ...
@@ -413,20 +414,19 @@ class Bus(Protocol):
     ) -> Subscription:
         """Answer requests on `subject`, with at most `concurrency` handlers and about `running_bytes` of requests at a time.
 
-        Requests are dropped and counted if more than `pending` requests, or more than `MAX_PENDING_BYTES`, wait. With
-        `senders`, the requests of each sender wait in a queue of their own, the queues take turns, and a dropped
-        request is refused. With `newest`, requests are answered one after the other, and `concurrency` has no effect.
-        Only the newest waiting request of each sender is answered, and a request that has waited too long is dropped.
-        Under load the connection is then read every 4 ms, so that requests which arrive in between are answered
-        together. `statistics` is shown in service discovery beside the counts of the subject. The subscription is in
-        force at the server when this returns.
+        Requests are dropped and counted if more than `pending` requests, or more than `MAX_PENDING_BYTES`, wait. With `senders`, the
+        requests of each sender wait in a queue of their own, the queues take turns, and a dropped request is refused. With `newest`,
+        requests are answered one after the other, and `concurrency` has no effect. Only the newest waiting request of each sender is
+        answered, and a request that has waited too long is dropped. With `newest` and under load, the connection is read only every 4 ms,
+        so that requests which arrive in between are answered together. `statistics` is shown in service discovery beside the counts of the
+        subject. When this returns, the server has accepted the subscription.
         """
         ...
 
     async def subscribe(
         self, *subjects: str, key: Callable[[Message], Hashable] | None = None, pending: int = 10_000
     ) -> Inbox:
-        """Return one inbox for all these subjects. Their messages wait in order of arrival."""
+        """Return one inbox for all these subjects. Messages of all subjects wait in it in order of arrival."""
         ...
 
     async def key_value(self, bucket: str, *, history: int = 1) -> KeyValue:
@@ -454,8 +454,8 @@ class Bus(Protocol):
         ...
 
     async def renew(self, credential: KeyCredential) -> None:
-        """Continue with another credential of the same rights over a new connection. Requests under way on the old
-        connection are lost.
+        """Replace the connection by a new connection with another credential, which must have the same rights. Requests under way on the
+        old connection are lost.
         """
         ...
 

@@ -68,7 +68,8 @@ async def provision(
     if refusals:
         raise refusals[0]
     with anyio.move_on_after(_COPY_S):
-        # Wait until each new stream is copied. If the only server that has a stream dies before, the stream's content is out of reach.
+        # Wait until each new stream is copied. If the only server that has a stream dies before the stream is copied, the content of the
+        # stream is out of reach.
         return [each if each.outcome == "found" else await _copied(bus, each) for each in done]
     return done
 
@@ -104,7 +105,8 @@ async def _provision(
     before = await bus.jetstream.stream(stream)
     await _open(bus, store, tree, records or (RecordBounds() if before is None else None))
     if before is not None and before.config.allow_rollup_hdrs:
-        # Streams of older versions let the writer of a key remove all other keys. This permission is switched off.
+        # A stream that an older version created lets any writer of a key remove all other keys. The setting that allows this is switched
+        # off here.
         await bus.jetstream.change_stream(stream, allow_rollup_hdrs=False)
     if before is not None and replicas is not None and before.config.num_replicas != replicas:
         await bus.jetstream.change_stream(stream, num_replicas=replicas)

@@ -19,7 +19,8 @@ class Waiting(msgspec.Struct, frozen=True):
 
     message: Message
     since_s: float
-    #: If the message was dropped because its sender is over its quota: the number of messages of this sender that wait. Otherwise 0.
+    #: If the message was dropped because its sender is over the quota of one sender: the number of messages of this sender that wait.
+    #: Otherwise 0.
     over_quota: int = 0
 
 
@@ -32,8 +33,8 @@ class _SenderQueue:
 class SenderQueues:
     """Waiting messages, bounded in number and in bytes. The queues of the senders take turns.
 
-    If one sender's queue is over its own bounds, it drops its newest message. If all queues together are over the bounds,
-    the queue with the most bytes drops its newest message: so a flood displaces only its own messages.
+    If the queue of one sender exceeds the bounds of one queue, the newest message of that queue is dropped. If all queues together exceed
+    their bounds, the newest message of the queue with the most bytes is dropped. So a flood displaces only its own messages.
     """
 
     def __init__(
@@ -61,8 +62,8 @@ class SenderQueues:
         return len(message.data) + _FRAME_BYTES <= self._most_bytes_of_one
 
     def put(self, sender: str, message: Message) -> list[Waiting]:
-        """Add a message to its sender's queue. Return the messages that were dropped for it, which may include the message
-        itself.
+        """Add a message to its sender's queue. Return the messages that were dropped to make this possible; the new message itself may be
+        among them.
         """
         line = self._lines.setdefault(sender, _SenderQueue())
         line.waiting.append(Waiting(message, anyio.current_time()))

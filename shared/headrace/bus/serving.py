@@ -36,16 +36,16 @@ from headrace.obs.tracing import received
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-#: Prefix of the subjects to which answers may be sent.
+#: Prefix of subjects. Answers are sent only to subjects with this prefix.
 INBOXES: Final = "_INBOX."
 #: CPU time (ns) for which messages are answered one after the other before the connection may read again. The time is
 #: short, because a message that still waits in the socket cannot be replaced by a newer one. The bound is CPU time, not
 #: wall-clock time: on a busy machine, a bound of wall-clock time could be over after a single message, and too few
 #: messages would be answered.
 _TURN_NS: Final = 10_000_000
-#: Number of handlers that may begin before the socket and the timers get their turn. If all waiting handlers began at
-#: once, a flood would stop the loop for a while. Then nobody would read the socket, and the server would close it and
-#: lose what all other senders sent.
+#: Number of handlers that may begin before the socket and the timers get their turn. If all waiting handlers began at once, a flood would
+#: stop the loop for a while. The socket would not be read, so the server would close the connection, and the messages of all other senders
+#: would be lost.
 _BEGUN_IN_A_TURN: Final = 8
 #: Upper bound of the bytes of the messages whose handlers begin in one turn of the loop. A single message may exceed it.
 _BYTES_BEGUN_IN_A_TURN: Final = 64 * 1024
@@ -138,16 +138,16 @@ class Serving:
         #: of their messages.
         self._running = self._running_bytes = self._begun = self._begun_bytes = 0
         self._places = _Places(senders, concurrency)
-        #: One future for each idle task. The task waits for its result: the next message to handle, or None to end the task.
+        #: One future for each idle task. The task waits for the result of the future: the next message to handle, or None to end the task.
         self._at_rest: list[asyncio.Future[Message | None]] = []
-        #: Messages that are still to be refused. In a flood the oldest messages get no answer, and their senders time out.
+        #: Messages that are still to be refused. In a flood the oldest messages are dropped from it, and their senders time out.
         self._refused: deque[Waiting] = deque(maxlen=pending)
         self._refuses = False
         self._idle = anyio.Event()
         self._throttle = LogThrottle()
         #: Creates the context in which a handler runs.
         self.new_context: Callable[[], contextvars.Context] = contextvars.Context
-        #: Awaited whenever all of the newest messages are answered.
+        #: If only the newest message of each sender counts: awaited each time when no message waits any more.
         self.rest: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint
         #: Callbacks to run when the subject is closed.
         self.closing = AsyncExitStack()
@@ -224,7 +224,7 @@ class Serving:
     def _start_waiting(self) -> None:
         """Start handlers until too many run, too many began in this turn, or their messages hold too many bytes.
 
-        One handler may always start.
+        If no handler runs, one handler may start however large its message is.
         """
         while self._waiting and self._may_start():
             try:
@@ -269,7 +269,7 @@ class Serving:
         return False
 
     async def _handle(self, first: Message) -> None:
-        """Handle a message, and then further messages as long as each one leaves the context unchanged."""
+        """Handle a message, and then further messages until a handler changes the context of the task."""
         message: Message | None = first
         own = contextvars.copy_context()
         while message is not None:
@@ -279,8 +279,8 @@ class Serving:
                 self._running -= 1
                 self._places.count(message, -1)
                 self._running_bytes -= len(message.data)
-                # Waiting messages get their handlers before this task becomes idle. If it were idle, it would get the
-                # next message at once, before messages that came earlier.
+                # Handlers for waiting messages are started before this task becomes idle. If the task were idle already, it would get the
+                # message that arrives next, before messages that have waited longer.
                 self._start_waiting()
                 if not self._running:
                     self._idle.set()
@@ -291,14 +291,14 @@ class Serving:
             message = await rest
 
     async def _handle_in_turn(self, newest: Mailbox) -> None:
-        """Answer all messages one after the other. A task for each message would cost more than most answers."""
+        """Answer all messages one after the other in this task. A task of its own for each message would cost more than most answers."""
         try:
             while not newest.ended:
                 began_ns, look_ns = time.thread_time_ns(), time.perf_counter_ns() + _TURN_NS
                 while (message := newest.take()) is not None:
                     await self._answer_one(message)
-                    # The wall clock is read first, since reading it costs a tenth of reading the CPU time. Used CPU time cannot exceed
-                    # the time that has passed.
+                    # The wall clock is read first, since reading it costs a tenth of reading the CPU time. The used CPU time cannot exceed
+                    # the passed time, so the CPU time is read only after the bound has passed on the wall clock.
                     if time.perf_counter_ns() > look_ns:
                         left_ns = began_ns + _TURN_NS - time.thread_time_ns()
                         if left_ns < 0:
@@ -343,8 +343,8 @@ class Serving:
         if answer is None or not message.reply_to:
             return
         if not message.reply_to.startswith(INBOXES):
-            # The answer is not sent. Otherwise a sender could have this process write to subjects where the sender
-            # itself may not, such as the log.
+            # The answer is not sent. Otherwise a sender could make this process publish on subjects on which the sender itself may not
+            # publish, such as the log.
             self.misdirected += 1
             if self._throttle.due("misdirected"):
                 logger().warning(
@@ -358,7 +358,7 @@ class Serving:
         except TooLarge:
             raise
         except BusError as error:
-            # The answer is dropped: the client asks again, and after a reconnect this answer would be too old.
+            # The answer is dropped: the client repeats its request, and after a reconnect this answer would be too old.
             self.unanswered += 1
             if self._throttle.due("unanswered"):
                 logger().info("answer not sent", subject=self.subject, error=str(error))

@@ -1,4 +1,4 @@
-"""The buckets and streams that a service needs. Services do not create them."""
+"""Checks of the buckets and streams that a service needs. Services do not create buckets and streams."""
 
 from __future__ import annotations
 

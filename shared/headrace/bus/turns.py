@@ -1,5 +1,5 @@
-"""Pauses before a socket is read again, and between slices of long work. Waking up for each single message would
-cost more than most answers.
+"""Pauses before a socket is read again, and between slices of long work. In the pause before a read, messages collect: waking up for each
+single message would cost more than most answers.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from headrace.bus.protocol import Subscription
 
 #: Seconds between two reads of the socket under load, so that messages that arrive in between are read, answered and sent together.
 _SPACING_S: Final = 0.004
-#: Number of reads that may follow one another without a pause, so that nothing waits while few messages come.
+#: Number of reads that may follow one another without a pause, so that no message waits for a pause while few messages come.
 _AT_ONCE: Final = 16
 #: Seconds of one pause between two slices of work while more urgent messages wait.
 _BEHIND_S: Final = 0.01
-#: Largest number of pauses in one piece of work.
+#: Largest number of pauses between the slices of one piece of work.
 _MOST_WAYS: Final = 50
 
 
@@ -28,7 +28,7 @@ class Turns:
     """
 
     def __init__(self) -> None:
-        #: Time in seconds at which all reads so far would be over if each had taken `_SPACING_S`.
+        #: Time in seconds, by the clock of `rest_s`, at which all reads so far would be over if each read had taken `_SPACING_S`.
         self._over_s = 0.0
 
     def rest_s(self, now_s: float) -> float:

@@ -1,6 +1,6 @@
 """Checkpoints of jobs.
 
-When its allocation is to be taken back, a job is notified and saves its progress. It continues from there in its next attempt.
+Before a job loses its allocation, it is notified and saves its progress. Its next attempt continues from the saved progress.
 
     from headrace import checkpoint
 
@@ -12,8 +12,8 @@ When its allocation is to be taken back, a job is notified and saves its progres
             checkpoint.write("saved", str(step))
             checkpoint.leave()
 
-This module needs only Python's standard library. Outside of Headrace a program that is ended with the signal saves and leaves
-in the same way, there is no deadline (`seconds_left` is None), and progress is not reported.
+This module needs only Python's standard library. Outside of Headrace, the same program saves its progress and leaves when it receives the
+signal. There it has no deadline (`seconds_left` is None), and its progress is not reported.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _told_s = float("-inf")
 
 
 def watch(number: int = signal.SIGTERM) -> None:
-    """From now on, only record the signal that asks the job to leave, so that the signal does not end the job. Call
-    this in the main thread only.
+    """From now on, only record the signal that asks the job to leave. Without this call the signal would end the job. Call this in the main
+    thread only.
     """
     signal.signal(number, _note)
 
@@ -46,7 +46,7 @@ def is_wanted() -> bool:
 
 
 def seconds_left() -> float | None:
-    """Return the seconds until the job is killed, or None if it was not asked to leave."""
+    """Return the seconds until the job is killed, or None if the job was not asked to leave or has no deadline."""
     path = os.environ.get("HEADRACE_DEADLINE")
     try:
         with open(path or "", encoding="ascii") as file:
@@ -57,7 +57,9 @@ def seconds_left() -> float | None:
 
 
 def leave() -> NoReturn:
-    """End the job as one that has saved its progress. It runs again, and this exit does not count as a failure."""
+    """End the job with the exit status of a job that has saved its progress. The job is run again, and this end does not count as a
+    failure.
+    """
     sys.exit(SAVED)
 
 

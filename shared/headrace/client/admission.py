@@ -52,7 +52,7 @@ class Files:
 
 
 class Groups:
-    """Groups of people. Only administrators may change them. A change is in force when its method returns."""
+    """Groups of people. Only administrators may change them. A change is in force when the method that makes it returns."""
 
     def __init__(self, asker: Asker) -> None:
         self._asker = asker
@@ -70,15 +70,17 @@ class Groups:
         return await self._change(name, GroupChange.CREATE, members)
 
     async def add(self, name: str, members: Iterable[str]) -> Group:
-        """Add people to a group. A person who is in it already stays in it. Raises `Refused`, `Unanswered`."""
+        """Add people to a group. People who are members already stay members. Raises `Refused`, `Unanswered`."""
         return await self._change(name, GroupChange.ADD, members)
 
     async def remove(self, name: str, members: Iterable[str]) -> Group:
-        """Remove people from a group, all or none. Raises `Refused` if one of them is not in it, and `Unanswered`."""
+        """Remove people from a group. Raises `Refused`, and removes none of them, if one of them is not a member. Also raises
+        `Unanswered`.
+        """
         return await self._change(name, GroupChange.REMOVE, members)
 
     async def delete(self, name: str) -> Group:
-        """Delete a group, and return it as it was. Access lists that name it stay as they are. Raises `Refused`, `Unanswered`."""
+        """Delete a group, and return it as it was. Access lists that name the group are not changed. Raises `Refused`, `Unanswered`."""
         return await self._change(name, GroupChange.DELETE)
 
     async def _change(self, name: str, change: GroupChange, members: Iterable[str] = ()) -> Group:
@@ -97,7 +99,7 @@ class Persons:
         return await self._asker.ask("rights", GetRights(), Rights)
 
     async def rights_on(self, pool: PoolName, tree: TreeName) -> Rights:
-        """Return the caller's rights on one pool, with the people and groups that have the other rights.
+        """Return the caller's rights on one pool, and for each right that the caller lacks the people and groups that have it.
 
         Raises `Refused`, `Unanswered`.
         """
@@ -111,7 +113,7 @@ class Hosts:
         self._asker = asker
 
     async def make_token(self, request: MakeToken) -> TokenMade:
-        """Allow the holder of a key to join one host, for some minutes. For administrators. Raises `Refused`, `Unanswered`."""
+        """Allow the holder of a key to join one host within the next minutes. For administrators. Raises `Refused`, `Unanswered`."""
         return await self._asker.ask("node.token", request, TokenMade)
 
     async def get(self, node: str, tree: TreeName) -> NodeView:

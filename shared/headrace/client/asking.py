@@ -1,8 +1,9 @@
 """Send one request to a service, and retry it as long as a retry can help and cannot do harm.
 
-Busy, not ready, no responders and no connection mean that nothing was done: every request may be retried. After a timeout, or
-"not recorded", only a repeatable request may be retried: its effect is the same however often it is done. A long computation
-that changes nothing is requested only once: a retry would wait behind the first request, whose result nobody would read.
+Busy, not ready, no responders and no connection mean that nothing was done: every request may be retried. After a timeout or the refusal
+"not recorded", only a repeatable request may be retried: a request whose effect is the same however often it is carried out. A long
+computation that changes nothing is requested only once: a retry would wait until the service has answered the first request, although
+nobody reads that answer any more.
 
 If a request is never answered, the error is explained by the states that all processes report: a service is down, has no leader
 yet, or serves another tree than the request meant.
@@ -101,13 +102,14 @@ CHANGES: Final[Mapping[str, str]] = {
 LONGEST_ABSENCE_S = 60.0
 #: Seconds that one attempt waits for its answer; services answer within 2 s or say that they could not.
 _ATTEMPT_S = 4.0
-#: Seconds of silence after which a command that shows data of several services stops asking the silent service for a while.
+#: Seconds of silence after which a command that shows data of several services stops asking the silent service. It asks this service again
+#: after `_REMEMBERED_S`.
 PATIENCE_S: Final = 2.2
 #: Seconds for which a read request is retried while no process listens, so that a quick restart of a service goes
 #: unnoticed.
 _NOBODY_S: Final = 1.8
-#: Seconds for which a silent service is not asked again: longer than a command that shows data of several services takes. A command that
-#: repeats its requests soon notices that the service is back.
+#: Seconds for which a silent service is not asked again: longer than a command that shows data of several services takes. It is also short,
+#: so that a command that repeats its requests soon notices that the service is back.
 _REMEMBERED_S: Final = 5.0
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
@@ -159,7 +161,7 @@ class Asked(NamedTuple):
 
     @property
     def role(self) -> str:
-        """The role of the service, as its processes report it."""
+        """The role of the service, as the processes of the service report it."""
         kind = self.service.removeprefix("the ")
         return kind if kind == _ADMISSION else f"{kind}.{self.tree}"
 
@@ -203,7 +205,7 @@ class Silence:
         self._clock = clock
         self._own = own
         self._until_s: dict[str, float] = {}
-        #: State of each silent service, as far as it is known: a sentence without its full stop.
+        #: State of each silent service whose state is known: a sentence without its full stop.
         self._known: dict[str, str] = {}
         #: The last answers of all processes.
         self._processes: Sequence[ServiceView] = ()
@@ -213,7 +215,7 @@ class Silence:
         self._unknown: dict[str, dict[str, None]] = {}
 
     def party(self, verb: str, request: msgspec.Struct) -> Asked:
-        """Return the service that handles a verb. Its name is empty for verbs that nodes or all processes handle."""
+        """Return the service that handles a verb. The name of the service is empty for verbs that nodes or all processes handle."""
         reading = reading_of(verb)
         service = reading.service if reading is not None else CHANGES.get(verb, "")
         tree = self._own
@@ -233,7 +235,7 @@ class Silence:
         self._processes, self._processes_until_s = views, self._clock.steady_s() + _REMEMBERED_S
 
     def is_missing(self, asked: Asked) -> bool:
-        """True if recently no process of the service was running."""
+        """True if the recent answers of all processes contain no process of the service."""
         return bool(self.processes) and not any(view.role == asked.role for view in self.processes or ())
 
     def why(self, who: str) -> str:
@@ -333,8 +335,8 @@ class Asker:
                 doubt = refused if isinstance(refused.refusal, NotRecorded) else doubt
             if not isinstance(trouble, NoResponders | NotConnected):
                 self._give_up_if_blocked(verb, started, trouble, maybe_done=doubt is not None)
-            # If the deadline cut this attempt short, its timeout says less about the service than the failures before
-            # it.
+            # True if the deadline cut this attempt short. The timeout of such an attempt says less about the service than the failures of
+            # earlier attempts.
             is_cut = isinstance(trouble, RequestTimeout) and attempt_s < (patience_s or _ATTEMPT_S)
             if not (is_cut and said is not None) and (doubt is None or doubt is trouble):
                 said = trouble
@@ -375,8 +377,8 @@ class Asker:
     async def _state(self, asked: Asked, *, is_heard: bool) -> str:
         """Return why a service does not answer. If the missing answer alone does not show the reason, ask all processes."""
         views = self._silence.processes
-        # The missing answer is not enough to tell the state: the subjects of fair_share do not name a tree, so the
-        # process of another tree receives the request too.
+        # That the request was received does not show that a process serves the right tree: the subjects of fair_share do not name a tree,
+        # so processes of other trees receive the request too.
         if views is None and (not is_heard or asked.service == _FAIR_SHARE):
             with contextlib.suppress(BusError):
                 views, _ = await ask_all(self._bus, self._subject_of("service.list"), ListServices(), ServiceView)

@@ -1,11 +1,11 @@
-"""The client for programs without an event loop: each call returns when it is answered.
+"""The client for programs without an event loop: each call returns when the service has answered.
 
     with headrace.Client() as client:
         operation = client.run(["python", "work.py"], pool="research", jobs=50, memory="512M")
         view = operation.wait()
 
-The methods are those of `headrace.client.Client`, with the same arguments, results and errors. An event loop in a
-thread of its own runs them, so several threads may share one client. A forked process must make a client of its own.
+The methods are those of `headrace.client.Client`, with the same arguments, results and errors. The methods run in an event loop in a
+separate thread, so several threads may share one client. A forked process must make a client of its own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 S = TypeVar("S")
 
-#: Items of an iterator that are read before the program asks for them.
+#: Largest number of items of an iterator that are read before the program asks for them.
 _READ_AHEAD: Final = 100
 
 
@@ -107,7 +107,7 @@ def _start(
 
 
 class Client(_Calls[asynchronous.Client]):
-    """A connection to Headrace whose methods wait for their answers. See `headrace.client.Client` for each of them."""
+    """A connection to Headrace whose methods wait for their answers. See `headrace.client.Client` for a description of each method."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class Client(_Calls[asynchronous.Client]):
 
     @property
     def user(self) -> UserName:
-        """The user whose requests these are."""
+        """The user in whose name this client makes requests."""
         return self._target.user
 
     def in_background(self, work: Callable[[asynchronous.Client], Awaitable[T]]) -> Future[T]:

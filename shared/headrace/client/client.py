@@ -88,7 +88,9 @@ _LOOK_AGAIN_S = 5.0
 
 
 class DrainWishes(TypedDict, total=False):
-    """Wishes for draining a node: fields of `ChangeNode`. Times are milliseconds of Unix time."""
+    """Options for draining a node. Each has the meaning of the field of `ChangeNode` with the same name. Times are milliseconds of Unix
+    time.
+    """
 
     reason: str
     from_ms: int
@@ -137,9 +139,9 @@ class Client:
         """Start an operation whose jobs run `argv`. The options are those of `headrace run`: see `RunOptions`.
 
         With `tasks`, made by `task`, the operation has jobs of several kinds, and `argv`, `jobs`, `cpu`, `memory` and `gpu` are left out.
-        `upload` names files, and folders whose contents are sent; the jobs start in the folder of these files.
-        `operation` is the id; the client makes one if it is empty. An id that this user has started before starts nothing new.
-        Raises `Refused`, `Unanswered`, `BadInput`, and `OSError` for a file that cannot be read.
+        `upload` names files, and folders whose contents are sent; the jobs start in the folder of these files. `operation` is the id; the
+        client makes one if it is empty. If this user has started an operation with this id before, nothing new is started. Raises
+        `Refused`, `Unanswered`, `BadInput`, and `OSError` for a file that cannot be read.
         """
         with named_keywords():
             spec = operation_spec(argv, sends_files=bool(upload), **options)
@@ -182,8 +184,8 @@ class Client:
         return await self._asker.ask("op.get", request, OperationView)
 
     async def _operations_on(self, node: str) -> list[OperationId]:
-        """Return the operations with an allocation on a node. If the client's own tree lacks the node, use the first
-        tree that has it.
+        """Return the operations with an allocation on a node. If the client's own tree does not have the node, look in the first tree that
+        has it.
         """
         try:
             return await self._operations_in(self.place.tree, node)
@@ -210,8 +212,8 @@ class Client:
         after: str = "",
         after_started_at_ms: int = 0,
     ) -> list[OperationView]:
-        """Return at most `limit` operations, sorted by `order`, beginning after the operation `after`. `live` leaves
-        out ended operations.
+        """Return at most `limit` operations, sorted by `order`, beginning after the operation `after`. If `live` is True, ended operations
+        are left out.
 
         Admission forgets old ended operations. If it forgot the operation `after`, the list goes on at the time
         `after_started_at_ms` at which that operation started, and operations of the same millisecond may be
@@ -252,10 +254,10 @@ class Client:
         operation_time_limit: str | None = None,
         tree: str = "",
     ) -> OperationView:
-        """Change weight, pool and the operation's time limit on the fly, all or nothing.
+        """Change the weight, the pool and the time limit of a live operation. Either all given changes are made or none.
 
         `tree` limits a change of weight and pool to one tree. The time limit counts from the first running slot; "none" takes it away.
-        Raises `Refused` with the reason. In its new pool the operation must be able to run at once.
+        Raises `Refused` with the reason, for example if the operation could not run at once in its new pool.
         """
         moved = PoolName(pool) if pool is not None else None
         name, revision = operation_id(operation), self.pools.revision
@@ -284,7 +286,7 @@ class Client:
         return await self._asker.ask("op.complete", request, OperationView, repeatable=False)
 
     async def scan(self) -> Scanned:
-        """Make admission check again every operation that waits for a running slot. For administrators."""
+        """Make admission check again, for every operation that waits for a running slot, whether it may run. For administrators."""
         return await self._asker.ask("op.scan", ScanQueues(), Scanned)
 
     async def counts(self, pool: str = "", tree: str = "") -> Sequence[PoolLevel]:
@@ -393,8 +395,8 @@ class Client:
         that tree does not exist.
         """
         if tree and tree != self.place.tree:
-            # If nobody answers a request for nodes, the tree may not exist, or its allocator may still be starting.
-            # `trees.list` distinguishes the two.
+            # If nobody answers a request for nodes, either the tree does not exist, or its allocator is still starting. `trees.list` shows
+            # which of the two is true.
             with suppress(Unanswered):
                 await self.trees.list(tree)
         answer = NodeList(nodes=[])
@@ -416,7 +418,7 @@ class Client:
         return await self._asker.ask(f"debug.heartbeat.{name}", TraceHeartbeat(name), HeartbeatTraced)
 
     def logs(self, operation: str, job: int | None = None, **wishes: Unpack[LogWishes]) -> AsyncIterator[LogLine]:
-        """Yield the lines that the jobs of an operation wrote, or only those of `job`: see `LogWishes`."""
+        """Yield the lines that the jobs of an operation wrote, or only the lines of `job`. For the options see `LogWishes`."""
         return JobLogReader(self, self._asker, operation_id(operation), job, wishes).read()
 
 
@@ -447,19 +449,21 @@ class Operation:
         return await self._client.abort(self.id, reason)
 
     async def jobs(self) -> list[JobRow]:
-        """Return its jobs and where they ran. `Client.happenings.ends` has the start, end, CPU time and peak memory of each run."""
+        """Return the jobs of the operation and where they ran. `Client.happenings.ends` has the start, end, CPU time and peak memory of
+        each run.
+        """
         return [row async for row in self._client.jobs(self.id)]
 
     async def places(self) -> OperationPlaces:
-        """Return the allocations of its running jobs, and why the other jobs do not run."""
+        """Return the allocations of the operation's running jobs, and why its other jobs do not run."""
         return await self._client.places(self.id)
 
     async def waiting(self, tree: TreeName) -> WaitingExplained:
-        """Return everything that keeps its jobs from starting in one tree. Raises `Refused`, `Unanswered`."""
+        """Return everything that keeps the operation's jobs from starting in one tree. Raises `Refused`, `Unanswered`."""
         return await self._client._asker.ask(
             subjects.of_tree("op.why", tree), ExplainWaiting(self.id), WaitingExplained
         )
 
     def logs(self, job: int | None = None, **wishes: Unpack[LogWishes]) -> AsyncIterator[LogLine]:
-        """Yield the output of its jobs, as `Client.logs` does."""
+        """Yield the output of the operation's jobs, as `Client.logs` does."""
         return self._client.logs(self.id, job, **wishes)

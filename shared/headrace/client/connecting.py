@@ -31,7 +31,7 @@ from headrace.runtime.clock import SystemClock
 from headrace.server_urls import parse_server_urls
 from headrace.wire import subjects
 
-#: Seconds within which a `headrace up` has restarted its server.
+#: Seconds within which a running `headrace up` restarts its server after the server ended.
 _RESTART_S = 5.0
 _RESTART_LOOK_S = 0.1
 
@@ -50,15 +50,14 @@ async def connect(
 ) -> AsyncIterator[Client]:
     """Connect by the state folder (`state`, else `$HEADRACE_STATE`, else the default folder) or by `url` and `credential_file`.
 
-    `user` defaults to the user of the credential, else to the login name. `tree` is the tree of requests that name no
-    tree. Requests are retried for `timeout_s`. With `patience_s`, a service that does not answer a read request for
-    that long is left out for a few seconds; the client's `silence` names these services. `ca_file` has the authorities
-    that vouch for a server at `tls://`.
+    `user` defaults to the user of the credential, else to the login name. Requests that name no tree are for the tree `tree`. Requests are
+    retried for `timeout_s`. With `patience_s`, a service that does not answer a read request for that long is left out for a few seconds;
+    the client's `silence` names these services. `ca_file` has the authorities that vouch for a server at `tls://`.
 
     Raises `NotRunning`, `NotAdmitted`, `NotTrusted`, `BadInput`.
     """
     place = find_place(state=state, url=url, credential_file=credential_file, ca_file=ca_file, tree=tree)
-    # A folder names the user beside the credential.
+    # If the server was found by a state folder, the folder names the user, so the credential need not be read.
     named = user or place.user or ("" if place.folder else person_in(read_credential(place.credential_file)))
     name = user_name(named) if named else login_user()
     inbox = subjects.inbox("user", name)
@@ -67,7 +66,8 @@ async def connect(
             yield Client(bus, SystemClock(), place, name, timeout_s=timeout_s, patience_s=patience_s)
         finally:
             if place.traces.endpoint:
-                # A collector may be slow to accept the last spans. Other tasks use the event loop meanwhile.
+                # A collector may be slow to accept the last spans. So they are sent in a thread, and other tasks use the event loop
+                # meanwhile.
                 with anyio.CancelScope(shield=True):
                     await anyio.to_thread.run_sync(tracing.end)
 
@@ -82,7 +82,7 @@ async def open_bus(
     replicas: int = 1,
     credential: KeyCredential | None = None,
 ) -> AsyncIterator[NatsBus]:
-    """Connect to the server of a place. `replicas` is the number of copies of streams and buckets that are made.
+    """Connect to the server of a place. Streams and buckets that the connection creates get `replicas` copies.
 
     `credential` is used in place of the credential file.
 
@@ -131,7 +131,7 @@ def _access(place: Place, credential: KeyCredential | None) -> ServerAccess:
 
 
 async def _knock(place: Place, timeout_s: float) -> None:
-    """Raise `NotRunning` at once if nothing listens at the address; the bus would go on trying until its timeout.
+    """Raise `NotRunning` at once if nothing listens at the address. Without this check the bus would try to connect until its timeout.
 
     A running `headrace up` is given the time to restart its server.
     """
@@ -162,7 +162,7 @@ async def _knock(place: Place, timeout_s: float) -> None:
 
 
 def _lives(pid: int) -> bool:
-    """True if this machine has a process with this id. 0 is no process."""
+    """True if this machine has a process with this id. False for the id 0, which stands for an unknown process."""
     try:
         os.kill(pid, 0)
     except PermissionError:

@@ -21,7 +21,7 @@ _DAY_MS: Final = 86_400_000
 
 
 class Consumed(msgspec.Struct, frozen=True):
-    """Consumption over a period, and what it lacks."""
+    """Consumption over a period, and what is known to be missing from it."""
 
     #: First day (UTC) that is counted.
     since: date
@@ -32,7 +32,7 @@ class Consumed(msgspec.Struct, frozen=True):
     begun: date | None = None
     #: First day of which records of this kind are kept. Older days in the period are missing.
     kept_since: date | None = None
-    #: Number of runs that are known not to be counted, of all times.
+    #: Number of runs, over all time and not only this period, that are known to be missing from the records.
     lost_runs: int = 0
     #: Number of records that could not be read.
     unreadable: int = 0
@@ -65,8 +65,8 @@ class Consumption:
         require("analysis", "adding up consumption, as `headrace usage` does,")
         keys, wanted = checked_keys(by, "by"), Wanted(self._tree, pool, user, operation)
         today = date(1970, 1, 1) + timedelta(self._clock.wall_ms() // _DAY_MS)
-        # There are no records after today, so reading to the end of the year adds nothing. It needs one record of a
-        # year instead of many records of days.
+        # There are no records after today, so reading on to the end of the year adds nothing to the sums. But then one record of the whole
+        # year is read instead of many records of days.
         end = max(until, date(min(today.year + 1, date.max.year), 1, 1)) if until > today else until
         send, receive = anyio.create_memory_object_stream[tuple[str, ConsumptionPage]](1)
         adding = _Pages(Adding(keys, wanted), today)
@@ -87,7 +87,7 @@ class Consumption:
                 async for period, page in receive:
                     adding.add(period, page)
 
-        # admission reads the next page while this one is added up.
+        # admission prepares the next page while the records of this page are added up.
         await together(read, add)
         return adding.consumed(since, until)
 
@@ -103,7 +103,9 @@ class _Pages:
         self._unreadable = 0
 
     def add(self, period: str, page: ConsumptionPage) -> None:
-        """Add the records of a page. A record that changed while the pages were read comes again."""
+        """Add the records of a page. If a record changed while the pages were read, a later page has it again, and the later record
+        replaces the earlier record.
+        """
         self._last = page
         first = self._today - timedelta(min(page.kept_days, (self._today - date.min).days))
         if _first_day(period) < first:

@@ -26,7 +26,7 @@ class NotRunning(ClientError):
 
 
 class NotTrusted(ClientError):
-    """The server's certificate does not prove that it is the server that was meant; nothing was sent."""
+    """The server's certificate does not prove that this server is the intended server; nothing was sent."""
 
     def __init__(self, url: str, why: str) -> None:
         super().__init__(f"the server at {url} is not trusted: {why}")

@@ -24,9 +24,9 @@ class FailureWishes(TypedDict, total=False):
 def failure_rule(job_count: int, *, is_gang: bool, **wishes: Unpack[FailureWishes]) -> dict[str, Any]:
     """Return the fields of a spec for failed jobs.
 
-    By default each job has `TRIES` tries, and an operation of several jobs goes on when one of them is given up. With only
-    `max_failed_job_count`, as in YTsaurus, a single job has no limit of its own. A gang cannot go on without one of its jobs.
-    Raises `BadInput`.
+    By default each job has `TRIES` tries, and an operation of several jobs goes on after a job was given up. With only
+    `max_failed_job_count`, as in YTsaurus, a single job has no limit of its own. A gang cannot go on without one of its jobs. Raises
+    `BadInput`.
     """
     rules = _retry_rules(wishes)
     tries, keep_going = wishes.get("tries"), wishes.get("keep_going")

@@ -1,8 +1,8 @@
-"""Finished operations, each once, in the order of their ends in the log. The caller keeps the position up to which it
-has read.
+"""Finished operations, each once, in the order of their ends in the log. The caller stores the position in the log up to which it has read.
 
-A page is made of the log and of what admission remembers. The log says which operations ended, in which order. Admission's view of an
-operation has its figures; if admission has forgotten the operation, they are added up from the entries that were read.
+A page is made of the log and of what admission remembers. The log shows which operations ended, in which order. The figures of an operation
+are taken from admission's view of it. If admission has forgotten the operation, the figures are added up from the entries of the log that
+were read.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class LogPosition(msgspec.Struct, frozen=True, order=True):
     #: Term of the last entry that was read; 0: no entry was read.
     term: int = 0
     sequence: int = 0
-    #: Number of ends of operations in this entry that were read.
+    #: Number of ends of operations that were read in this entry.
     ends: int = 0
 
     def __str__(self) -> str:
@@ -86,7 +86,7 @@ class FinishedOperation(msgspec.Struct, frozen=True, kw_only=True):
     pool: str
     tree: str
     title: str
-    #: Program of its jobs, without arguments.
+    #: Program that the jobs run, without arguments.
     program: str
     #: `completed`, `failed` or `aborted`.
     state: str
@@ -97,7 +97,7 @@ class FinishedOperation(msgspec.Struct, frozen=True, kw_only=True):
     ended_at_ms: int
     job_count: int
     completed_jobs: int
-    #: Number of runs that failed, that Headrace ended, that were lost and that timed out.
+    #: Four numbers of runs: runs that failed, that Headrace ended, that were lost, and that timed out.
     failed_jobs: int
     aborted_jobs: int
     lost_jobs: int
@@ -117,9 +117,9 @@ class FinishedOperation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LostEntries(NamedTuple):
-    """Entries of the log that were removed before they were read. Operations that ended in these entries are missing."""
+    """Entries that were removed from the log before they were read. Operations whose end was in these entries are not reported."""
 
-    #: First and last missing entry.
+    #: Sequence numbers of the first and the last missing entry.
     first: int
     last: int
 
@@ -130,7 +130,7 @@ class FinishedPage(NamedTuple):
     operations: Sequence[FinishedOperation]
     #: Position from which a reader continues after this page.
     position: LogPosition
-    #: Entries before this page that nobody can read any more.
+    #: Entries before this page that were removed before they were read; None if no entry was.
     lost: LostEntries | None
     #: True if the page reaches the end of the log.
     is_last: bool
@@ -149,7 +149,7 @@ class _Known(msgspec.Struct):
 
 class _End(NamedTuple):
     event: OperationStateChanged
-    #: Facts about the operation from the entries that were read; None if its start was not among them.
+    #: Facts about the operation from the entries that were read; None if the operation's start was not in these entries.
     known: _Known | None
     position: LogPosition
 
@@ -167,8 +167,8 @@ class _Reading:
         """True if reading continues with this page: it begins with the entry of the position, or the log has removed
         that entry.
 
-        False means that the log lost its newest entries (the server's disk can lose its newest data), or that it is
-        another log.
+        False means that the log lost its newest entries (the server's disk can lose its newest data), or that the log is not the log of the
+        position.
         """
         at = self.position
         head = page.entries[0] if page.entries else None
@@ -246,8 +246,8 @@ class FinishedOperations:
         """Yield the operations that finished after a position, or since a Unix time in milliseconds, each once, in the
         order of their ends.
 
-        With `follow` the iteration goes on until cancelled, and yields a page without operations whenever it has
-        reached the end of the log. Services may be away for a minute. Raises `Refused`, `Unanswered`, `BusError`.
+        With `follow` the iteration goes on until cancelled, and yields a page without operations whenever it has reached the end of the
+        log. Waits up to a minute for unavailable services. Raises `Refused`, `Unanswered`, `BusError`.
         """
         reading = _Reading(position or LogPosition())
         news = await self._bus.subscribe(subjects.HAPPENINGS, key=lambda _: None) if follow else None
@@ -316,7 +316,7 @@ class FinishedOperations:
             await anyio.sleep(pauses.next_s())
 
     async def _wait_for_entry(self, news: Inbox, known: int) -> None:
-        """Wait until the log has an entry after `known`, or a few seconds."""
+        """Wait until the log has an entry after `known`, but at most a few seconds."""
         with anyio.move_on_after(_LOOK_AGAIN_S):
             async for message in news:
                 with contextlib.suppress(BadMessage):
@@ -333,7 +333,7 @@ def _of_this_end(views: Mapping[str, OperationView], end: _End) -> OperationView
 
 
 def _finished(end: _End, view: OperationView | None) -> FinishedOperation:
-    """Return the operation with its figures: from admission's view of this end, else from the entries that were read."""
+    """Return the operation with its figures. They are taken from `view`, or from the entries that were read if `view` is None."""
     event = end.event
     known = end.known if view is None else _known_of(view)
     empty = _Known("", OperationSpec(PoolName(""), [""], job_count=0, tree=TreeName("")), "", 0)

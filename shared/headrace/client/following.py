@@ -1,4 +1,6 @@
-"""The stream of all events, joined from those of admission, allocator and fair_share. A gap in any of them is reported as well."""
+"""The stream of all events, joined from the events of admission, allocator and fair_share. A gap in the events of one of these services is
+reported as an event, too.
+"""
 
 from __future__ import annotations
 
@@ -91,12 +93,12 @@ class StarvationTail:
         self.has_gap = False
 
     def know(self, starving: Iterable[ShareItem]) -> None:
-        """Replace the known statuses by those of everything that starves now. This reports no events."""
+        """Replace the known statuses by the statuses of everything that starves now. This reports no events."""
         self._known = {item.key: item.starvation_status for item in starving if _starves(item)}
         self.has_gap = False
 
     def new_happenings(self, part: SharePart, now_ms: int) -> Iterator[Happening]:
-        """Yield the changes in a part, preceded by a `Missed` if parts before it are missing."""
+        """Yield the changes in a part of a snapshot, preceded by a `Missed` if earlier parts are missing."""
         before, expected = self._version, self._next_part
         self._version, self._next_part = part.version, part.part + 1
         if before is not None:
@@ -121,7 +123,7 @@ class StarvationTail:
 
 
 class HappeningFilter:
-    """Selects events: all, those of one operation, or those of one pool."""
+    """Selects events: all events, the events of one operation, or the events of one pool."""
 
     def __init__(self, *, pool: str = "", operation: str = "", members: Iterable[OperationId] = ()) -> None:
         self._pool = pool
@@ -139,7 +141,7 @@ class HappeningFilter:
             return (not self._operation or self._operation in happening.operations) and (
                 not self._pool or not self._members.isdisjoint(happening.operations)
             )
-        # A follower of an operation also sees the allocations that other operations lose to it.
+        # If one operation is selected, the preemptions of other operations' allocations in favour of this operation are selected, too.
         is_for_it = isinstance(happening, AllocationPreempted) and happening.record.beneficiary == self._operation
         if self._operation and not is_for_it and happening.operation != self._operation:
             return False
@@ -215,8 +217,8 @@ class Follower:
                 subjects.decisions(self._tree): (Decisions, made.new_happenings),
                 subjects.share(self._tree): (SharePart, starvation.new_happenings),
             }
-            # One inbox for all three subjects keeps the order in which messages arrive: the end of a job must come
-            # after the event of its allocation.
+            # One inbox for all three subjects keeps the order in which messages arrive: the event of a job's end must come after the event
+            # of the job's allocation.
             tasks.start_soon(self._read, await self._bus.subscribe(*readers), readers, report)
             starvation.know(await self._starving())
             on_following()
@@ -244,7 +246,7 @@ class Follower:
         try:
             async for message in inbox:
                 kind, read = readers[message.subject]
-                # A damaged message is left out. The numbers in the next message show how much is missing.
+                # A damaged message is left out. The numbers in the next message show how many events are missing.
                 with contextlib.suppress(BadMessage):
                     report(read(decode(message.data, kind), self._clock.wall_ms()))
         finally:
@@ -252,8 +254,8 @@ class Follower:
                 await inbox.close()
 
     async def _watch_bus(self, on_connection: Callable[[bool], None]) -> None:
-        """Report when the connection is lost and when it is back, because no message shows this. Raises `NotRunning` if
-        the connection does not come back.
+        """Report when the connection is lost and when it is back, because no message of a service shows this. Raises `NotRunning` if the
+        connection does not come back.
         """
         gone_at_s: float | None = None
         while True:
@@ -267,7 +269,7 @@ class Follower:
             on_connection(gone_at_s is None)
 
     async def _keep_known(self, starvation: StarvationTail) -> None:
-        """Request everything that starves again whenever parts of a snapshot were missing."""
+        """Whenever parts of a snapshot were missing, request the statuses of everything that starves again."""
         while True:
             await anyio.sleep(_LOOK_AGAIN_S)
             if starvation.has_gap:

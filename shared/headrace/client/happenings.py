@@ -37,7 +37,7 @@ class Happenings:
         self._follower = follower
 
     async def history(self, operation: str, jobs: Sequence[int] = ()) -> AsyncGenerator[OperationHistory, None]:
-        """Yield pages of all that the log keeps of an operation, the oldest first.
+        """Yield pages of all entries that the log keeps of an operation, the oldest entries first.
 
         With `jobs`, the pages have only the ended runs of these jobs; at most 1,000 indexes are possible. Raises
         `Refused`, `Unanswered`, `BadInput`.
@@ -53,11 +53,11 @@ class Happenings:
     async def ends(self, operation: str, runs: Iterable[JobSlot]) -> dict[JobSlot, JobEnded]:
         """Return the ends of these runs of an operation's jobs, with start, CPU time and peak memory of each.
 
-        Runs that have not ended, and runs whose end the log no longer has, are missing. Raises `Refused`, `Unanswered`, `BadInput`.
+        Runs that have not ended, and runs whose end the log no longer has, are left out. Raises `Refused`, `Unanswered`, `BadInput`.
         """
         left, found = set(runs), dict[JobSlot, JobEnded]()
         jobs = sorted({run.index for run in left})
-        # If there are too many jobs to name them in the request, all events are read, once.
+        # If there are too many jobs to name them in one request, all entries of the operation are read instead.
         async with aclosing(self.history(operation, jobs if len(jobs) <= MOST_JOBS_OF_HISTORY else ())) as pages:
             while left:
                 page = await anext(pages, None)
@@ -70,8 +70,8 @@ class Happenings:
         return found
 
     async def log(self, since_ms: int = 0, *, after: int = 0) -> AsyncGenerator[LogPage, None]:
-        """Yield the pages of the log, the oldest entry first: all that it keeps, those since a Unix time in milliseconds, or those after
-        the entry `after`.
+        """Yield the pages of the log, the oldest entry first. Without arguments yield all entries that the log keeps; with `since_ms`, a
+        Unix time in milliseconds, only entries since this time; with `after` only entries after this entry.
 
         Raises `Refused`, `Unanswered`.
         """

@@ -1,9 +1,9 @@
 """Output of jobs, line by line, read from the agents of the nodes where the jobs ran.
 
-A log is read by asking its agent for the bytes after an offset. If there are no new bytes, a follower asks again a
-moment later, because an agent keeps no record of its readers. A follower reads a bounded amount per second. If a job
-writes faster, the follower skips bytes, and reports how many. Looking for running jobs takes a tenth of the follower's
-time at most.
+To read a log, a reader asks the agent of the job's node for the bytes after an offset. If there are no new bytes, a follower asks again a
+moment later, because an agent keeps no record of readers and so cannot notify them. A follower reads a bounded amount per second. If a job
+writes faster, the follower skips bytes, and reports how many. A follower spends at most a tenth of its time on requests for the jobs that
+run.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class LogWishes(TypedDict, total=False):
     stderr: bool
     #: True: read both streams; each line carries its stream.
     both: bool
-    #: True: lines of all jobs as they arrive, until the operation is over and everything was read.
+    #: True: yield lines of all jobs as they arrive, until the operation is over and everything was read.
     follow: bool
     #: Number of the attempt whose output is read. If not given: the newest attempt that ended, and the running attempt.
     attempt: int
@@ -88,7 +88,7 @@ class _Log:
         self.node = node
         self.stream = stream
         self.offset = offset
-        #: True if the job is over according to admission; its agent may not know the job any more.
+        #: True if the run is over according to admission; the agent of the node may not know the job any more.
         self.over = False
         self.read_to_end = False
         #: Time of the next reading, in seconds.
@@ -110,7 +110,8 @@ class _Log:
         begin = chunk.next_offset - len(chunk.data)
         jumped = self.offset >= 0 and chunk.data and begin > self.offset
         self._missing_bytes += begin - self.offset if jumped else 0
-        # After a gap a new line begins, so the text before the gap ends its line.
+        # A gap ends the current line: the text before the gap is yielded as a line of its own, and the text after the gap begins a new
+        # line.
         before = self.flush(has_end=True) if jumped or self._was_moved else []
         self._was_moved = False
         self.offset = chunk.next_offset
@@ -136,7 +137,9 @@ class _Log:
             self.offset += behind_bytes
 
     def rest(self, news: bool, now_s: float) -> None:
-        """Set the time of the next reading: at once after `news`, otherwise after a pause, which grows with each reading without news."""
+        """Set the time of the next reading: at once if `news` is True (new bytes came), otherwise after a pause that grows with each
+        reading without new bytes.
+        """
         if news:
             self._pause_s = _NOTHING_NEW_S
             return
@@ -197,9 +200,10 @@ class JobLogReader:
         self._no_places: Unanswered | None = None
 
     async def read(self) -> AsyncIterator[LogLine]:
-        """Yield the lines job by job, or with `follow` those of all jobs as they arrive, until the operation is over.
+        """Yield the lines job by job, or with `follow` the lines of all jobs as they arrive, until the operation is over.
 
-        If the running jobs are unknown or a node does not answer, all other lines come first. Raises `Refused`, `Unanswered`, `BadInput`.
+        If the running jobs are unknown or a node does not answer, `Unanswered` is raised after all lines that could be read. Raises
+        `Refused`, `Unanswered`, `BadInput`.
         """
         view = await self._look()
         self._heard_s = anyio.current_time()
@@ -237,7 +241,7 @@ class JobLogReader:
     async def _look(self) -> OperationView:
         """Read the operation's view and learn which jobs ran or run, and where.
 
-        Ended jobs are read only if the view has changed, running jobs each time.
+        The running jobs are requested each time, the ended jobs only if the view has changed.
         """
         began_s = anyio.current_time()
         view = await self._client.get(self._operation)
@@ -323,7 +327,7 @@ class JobLogReader:
                 log.end()
 
     async def _read_on(self, log: _Log) -> AsyncIterator[LogLine]:
-        """Yield what the job has written until now; with `follow` at most what one turn allows."""
+        """Yield what the job has written until now; with `follow` at most `_CHUNKS_A_TURN` chunks of it."""
         if log.node in self._silent:
             yield log.give_up(f"node {log.node} does not answer")
             return
@@ -332,7 +336,7 @@ class JobLogReader:
             try:
                 chunk = await self._ask(log)
             except Unreadable as error:
-                # Only this log is given up: the outputs on other nodes can still be read.
+                # Only this log is given up, because the output on other nodes can still be read.
                 yield log.give_up(str(error))
                 return
             except Unanswered as error:
@@ -342,8 +346,9 @@ class JobLogReader:
                     yield log.give_up(str(error))
                 return
             except Refused as refused:
-                # Without the right to the output, every other node refuses as well, and a requested attempt has no
-                # other log. In all other cases the logs of other nodes can still be read.
+                # The refusal is raised in two cases: if the reader has no right to the output, because then every other node refuses as
+                # well, and if one attempt was requested, because then there is no other log to read. In all other cases the logs on other
+                # nodes can still be read.
                 if self._is_withheld or self._attempt is not None:
                     raise
                 is_gone = isinstance(refused.refusal, NotFound)
@@ -356,8 +361,8 @@ class JobLogReader:
                 return
             for line in log.add(chunk):
                 yield line
-            # Reading ends at the size that the log had at first, because the job may write faster than it is read.
-            # Later bytes are left to the next reading.
+            # Reading ends at the size that the log had at the first answer, because the job may write faster than the log is read. Later
+            # bytes are left to the next reading.
             end = end or chunk.written
             if not chunk.data or (turn == _CHUNKS_A_TURN if self._follow else 0 < end <= log.offset):
                 return

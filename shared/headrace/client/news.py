@@ -1,4 +1,4 @@
-"""News of an operation: its newest view, which admission publishes to its user."""
+"""News of an operation: the operation's newest view, which admission publishes to the operation's user."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def newer(known: OperationView, data: bytes) -> OperationView | None:
         return None
     if view.sequence <= known.sequence and view.state == known.state:
         return None
-    # The fields of the command are kept from the known view: the news leave them out, since they never change.
+    # The fields of the command are taken from the known view: the news do not contain these fields, since they never change.
     command = ("argv", "environment", "lines", "working_directory", "output", "error", "stdin", "image")
     spec = msgspec.structs.replace(view.spec, **{name: getattr(known.spec, name) for name in command})
     return msgspec.structs.replace(view, spec=spec, is_withheld=known.is_withheld)

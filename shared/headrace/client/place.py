@@ -31,7 +31,7 @@ class Place(msgspec.Struct, frozen=True):
     url: str
     #: File of the credential; empty if the server asks for no credential.
     credential_file: str
-    #: Authorities that vouch for a server at `tls://`; empty: those of the system.
+    #: File with the authorities that vouch for a server at `tls://`; empty: the system's authorities.
     ca_file: str
     tree: TreeName
     #: The folder or the address, for messages.
@@ -77,14 +77,14 @@ def find_place(
     tree: str = "",
     environment: Mapping[str, str] = os.environ,
 ) -> Place:
-    """Find the server by the first of these that is given: `url`, `state`, `$HEADRACE_NATS_URL`, `$HEADRACE_STATE`, the login, the
-    default state folder.
+    """Find the server by the first of these that is given: `url`, `state`, `$HEADRACE_NATS_URL`, `$HEADRACE_STATE`, the saved server in use
+    (see `SavedServers.current`), the default state folder.
 
     Without `ca_file`, the certificate of a server at `tls://` is checked against `ca.pem` beside the credential, if
     that file exists.
 
-    The tree is `tree`, else `$HEADRACE_TREE`, else the first that `headrace up` serves.
-    Raises `NotRunning` if the state folder has no endpoint, `NotYours`, and `BadInput`.
+    The tree is `tree`, else `$HEADRACE_TREE`, else the first tree that `headrace up` serves. Raises `NotRunning` if the state folder has no
+    endpoint, `NotYours`, and `BadInput`.
     """
     tree = tree or environment.get("HEADRACE_TREE", "")
     wanted = tree_name(tree) if tree else None
@@ -95,7 +95,7 @@ def find_place(
     traces = _traces_in(environment)
     if url:
         if not ca_file and credential_file and url.startswith("tls://"):
-            # `cluster init` puts the authority beside each credential, so it is looked for there.
+            # `cluster init` puts the file of the authority beside each credential, so the file is looked for there.
             beside = Path(credential_file).with_name(AUTHORITY_FILE)
             ca_file = beside if beside.exists() else None
         tree = wanted or TreeName("default")
@@ -120,7 +120,7 @@ def find_place(
 
 
 def moved(place: Place) -> Place:
-    """Return `place` with the present address in its folder, because `headrace up` may now listen at another port.
+    """Return `place` with the address that the state folder names now, because a restarted `headrace up` may listen at another port.
 
     Return `place` unchanged if it has no folder or the folder cannot be read.
     """

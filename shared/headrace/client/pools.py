@@ -28,7 +28,9 @@ _POOLS_OF_CHANGES: Final = ("name", "parent", "source", "destination")
 
 
 class Pools:
-    """The pools of one tree. Remembers the newest revision of its own changes, so that an operation started afterwards sees them."""
+    """The pools of one tree. Remembers the newest revision that its own changes made, so that an operation that is started afterwards finds
+    the changed pools.
+    """
 
     def __init__(self, asker: Asker, tree: TreeName) -> None:
         self._asker = asker
@@ -46,10 +48,10 @@ class Pools:
     async def list(
         self, name: str = "", *, operations: bool = False, only_starving: bool = False, outlook_of: str = ""
     ) -> PoolList:
-        """Return all pools with their shares, or one pool; parents before children.
+        """Return all pools with their shares, or only the pool `name`. Parents come before their children.
 
-        With `only_starving` only operations that starve or may preempt are included. With `outlook_of`, the key of an element, the answer
-        also says when the element and the pools above it will starve. Raises `Refused`, `Unanswered`.
+        With `only_starving`, only operations that starve or may preempt are included beside the pools. With `outlook_of`, the key of an
+        element, the answer also says when the element and the pools above it will starve. Raises `Refused`, `Unanswered`.
         """
         pages: list[PoolList] = []
         request = GetPools(name, self._tree, operations, only_starving=only_starving, outlook_of=outlook_of)
@@ -69,7 +71,7 @@ class Pools:
         )
 
     async def page(self, request: GetPools) -> PoolList:
-        """Return one page of pools. Its tree is the tree of this object. Raises `Refused`, `Unanswered`."""
+        """Return one page of the pools of this object's tree. Raises `Refused`, `Unanswered`."""
         return await self._asker.ask("pool.list", msgspec.structs.replace(request, tree=self._tree), PoolList)
 
     async def at(self, pool: str) -> PoolName:
@@ -103,14 +105,16 @@ class Pools:
         return msgspec.structs.replace(spec, pool=pool, scheduling_options_per_pool_tree=by_tree)
 
     async def explain(self, name: str, against: str = "") -> PoolExplained:
-        """Explain a pool level by level from the root down, with the holders of what it lacks, and the pool `against` for comparison.
+        """Explain the fair share of a pool level by level from the root down, with the elements that hold the resources that the pool
+        lacks. If `against` names another pool, explain that pool too, for comparison.
 
         Raises `Refused` (there is no such pool), `Unanswered`.
         """
         return await self._asker.ask("pool.explain", ExplainPool(name, self._tree, against), PoolExplained)
 
     async def preemptions(self, name: str = "", *, timeout_s: float | None = None) -> ObservedPreemptions:
-        """Return counts of the preemptions below a pool, and the observed preemptions where preemption is only observed.
+        """Return counts of the preemptions below a pool. Where preemption is only observed and not carried out, also return the preemptions
+        that would have been made.
 
         Raises `Refused`, `Unanswered` while no allocator serves the tree.
         """
@@ -119,7 +123,7 @@ class Pools:
         return await self._asker.ask(verb, request, ObservedPreemptions, timeout_s=timeout_s)
 
     async def progress(self, operations: Sequence[OperationId]) -> Sequence[OperationProgress]:
-        """Return the progress of those running jobs that report it, for some operations of the tree.
+        """Return the progress of the running jobs of some operations of the tree. Only jobs that report progress are included.
 
         Raises `Refused`, `Unanswered` while no allocator serves the tree.
         """
@@ -220,10 +224,12 @@ class Pools:
         operations: Sequence[SupposedOperation] = (),
         nodes: Sequence[SupposedNodes] = (),
     ) -> WhatIfAnswer:
-        """Return the present shares, and the shares after all of these changes. Nothing is changed. Raises `Refused`, `Unanswered`."""
+        """Return the present shares, and the shares that the given changes together would lead to. Nothing is changed. Raises `Refused`,
+        `Unanswered`.
+        """
         named = [await self._named(change) for change in changes]
-        # This request only finds out whether a process serves the tree, because it fails sooner than the long
-        # computation would.
+        # This request only checks that a process serves the tree. If no process does, it fails sooner than the request for the long
+        # computation.
         await self.list(ROOT_POOL)
         request = WhatIf(self._tree, named, [*operations], [*nodes])
         return await self._asker.ask("pool.what_if", request, WhatIfAnswer, computes=True)

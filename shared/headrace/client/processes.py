@@ -34,7 +34,7 @@ class Unread(NamedTuple):
 
 
 class _Named(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """The names in an answer of any kind."""
+    """The fields that name the process, which answers of all kinds have."""
 
     service: str = ""
     instance: str = ""
@@ -46,7 +46,7 @@ class Processes:
     def __init__(self, bus: Bus, user: UserName) -> None:
         self._bus = bus
         self._user = user
-        #: Answers to the last request that could not be read.
+        #: Answers that could not be read, of all answers to the last request.
         self.unread: Sequence[Unread] = ()
 
     async def list(self) -> Sequence[ServiceView]:
@@ -60,7 +60,7 @@ class Processes:
         return sorted(answers, key=lambda told: (told.role, told.service, told.instance))
 
     async def _gather(self, verb: str, request: msgspec.Struct, kind: type[V]) -> Sequence[V]:
-        """Return the answers that can be read; store the others in `unread`."""
+        """Return the answers that can be read; store the unreadable answers in `unread`."""
         found, self.unread = await ask_all(self._bus, subjects.user(self._user, verb), request, kind)
         return found
 
@@ -68,7 +68,7 @@ class Processes:
 async def ask_all(
     bus: Bus, subject: str, request: msgspec.Struct, kind: type[V]
 ) -> tuple[Sequence[V], Sequence[Unread]]:
-    """Ask every process. Return the answers that can be read, and those that cannot. Raises `BusError`."""
+    """Ask every process. Return the answers that can be read, and the answers that cannot be read. Raises `BusError`."""
     found, unread = [], []
     for answer in await bus.gather(subject, encode(request), wait_s=_SCATTER_S):
         try:

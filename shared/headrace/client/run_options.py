@@ -60,7 +60,7 @@ class JobOptions(FailureWishes, total=False):
     pool: str | None
     #: Cores of each job, such as 1, 0.5 or "0.5". Default: 1.
     cpu: str | float
-    #: Memory of each job, such as "512M", or bytes. Default: 0, which requests and limits no memory.
+    #: Memory of each job: such as "512M", or a number of bytes. Default: 0, which means that no memory is requested and none is limited.
     memory: str | int
     #: GPUs of each job. Default: 0.
     gpu: int
@@ -78,9 +78,10 @@ class JobOptions(FailureWishes, total=False):
     time_limit: str | None
     #: Time limit of the operation, from its first running slot. Default: that of the pool.
     operation_time_limit: str | None
-    #: Largest stdout, and largest stderr, that is kept of each job, such as "100M", or bytes. Default: the node's cap.
+    #: Largest size up to which the stdout, and the stderr, of each job is kept: such as "100M", or a number of bytes. Default: the node's
+    #: cap.
     log_cap: str | int | None
-    #: Image that the jobs run in: a name in a registry, or a path of the nodes. Default: no container.
+    #: Image that the jobs run in: a name in a registry, or the path of a file on the nodes. Default: no container.
     image: str | None
     #: Formula over tags of the nodes that may run the jobs, such as "ssd & !old". Default: all nodes.
     node_filter: str | None
@@ -98,15 +99,16 @@ class JobOptions(FailureWishes, total=False):
     interruptible: bool
     #: Signal that tells a job that it is being preempted: TERM, INT, HUP, QUIT, USR1, USR2 or its number. Default: "TERM".
     interrupt_signal: str | int
-    #: Time between that signal and SIGKILL. Default: "10s", and the tree's timeout if the job is preempted.
+    #: Time between the interruption signal and SIGKILL. Default: "10s", or the tree's timeout if the job is preempted.
     interruption_timeout: str | None
     #: With "graceful", jobs are preempted as soon as the operation has more than its fair share, and never otherwise.
     preemption_mode: PreemptionMode | Literal["normal", "graceful"]
     #: Title of the operation in lists.
     title: str
-    #: True to refuse the start if there is no such pool, instead of making an ephemeral pool.
+    #: True to refuse the start if the pool does not exist; otherwise an ephemeral pool is made for it.
     existing_pool: bool
-    #: Operations that must complete first: ids or handles. "ID:failed" and "ID:any" wait for other ends.
+    #: Operations that must complete before this operation runs: ids or handles. "ID:failed" waits for an operation that failed or was
+    #: aborted, "ID:any" for any end.
     after: Sequence[str | Identified] | None
 
 
@@ -125,15 +127,15 @@ class RunOptions(JobOptions, total=False):
     error: str
     #: File on the node that each job reads as its stdin.
     stdin: str
-    #: True to start all jobs together or none, and all of them again if one does not complete.
+    #: True to start either all jobs together or none. If one job does not complete, all jobs are started again.
     gang: bool
     #: True if job 0 is the master of the other jobs: under a YARN policy it is preempted last on its node.
     first_job_is_master: bool
-    #: Jobs of several kinds, made by `task`, in place of a command, the number of jobs and their size.
+    #: Jobs of several kinds, each made by `task`. They replace the command, the number of jobs and the size of the jobs.
     tasks: Sequence[Task]
     #: Files of the operation, if `Client.files.send` has sent them already.
     files: Archive | None
-    #: Operation whose jobs the jobs follow: each job runs when the job with the same index has completed there.
+    #: Another operation: each job runs once the job with the same index in that operation has completed.
     after_each: str | Identified | None
 
 
@@ -192,12 +194,14 @@ _KEYWORDS: Final = {
     "spec.working_directory": "working_directory",
     "tree name": "pool_tree",
 }
-#: What may follow the name of a field or a keyword in a place: a key of a map, an index of a list, or more words.
+#: The `place` of a `BadInput` is split before these characters. They begin what may follow the name of a field or a keyword: a key of a
+#: map, an index of a list, or further words.
 _PARTS: Final = re.compile(r"(?=[.\[ ])")
 
 
 def keyword_of(place: str) -> str:
-    """Return a place in a start request with the keyword in place of the field; other places unchanged.
+    """Return the `place` of an error with the keyword instead of the field of a start request. A `place` that names no such field is
+    unchanged.
 
     >>> keyword_of("spec.resources.gpu"), keyword_of("spec.argv[3]"), keyword_of("pool_tree gpu: weight")
     ('gpu', 'argv[3]', 'pool_tree gpu: weight')
@@ -210,7 +214,9 @@ def keyword_of(place: str) -> str:
 
 
 def named_keywords() -> AbstractContextManager[None]:
-    """Name the keyword in place of the field in every `BadInput` and every refused request that the block raises."""
+    """Name the keyword instead of the field of a start request in every `BadInput`, and every `Refused` with a `BadRequest`, that the block
+    raises.
+    """
     return renamed_inputs(keyword_of)
 
 
@@ -218,7 +224,8 @@ def named_keywords() -> AbstractContextManager[None]:
 def operation_spec(argv: Sequence[str], *, sends_files: bool = False, **options: Unpack[RunOptions]) -> OperationSpec:
     """Return the spec of an operation whose jobs run `argv`. With `sends_files` the jobs start in the folder of the sent files.
 
-    It reads nothing but the current folder. The pools may be paths. Raises `BadInput`, which names the keyword.
+    Apart from the path of the current folder, the result depends only on the arguments. Pools may be given as paths. Raises `BadInput`,
+    which names the keyword.
     """
     for name in sorted(options.keys() - RunOptions.__optional_keys__):
         raise TypeError(f"unknown option {name!r}: {hint(name, sorted(RunOptions.__optional_keys__))}")
@@ -299,7 +306,7 @@ def _check_command(argv: Sequence[str], tasks: Sequence[Task]) -> None:
 
 
 def _counted_jobs(options: RunOptions, tasks: Sequence[Task]) -> dict[str, Any]:
-    """Return the number of jobs, with their indexes and lines."""
+    """Return the fields of the spec for the number of jobs, their indexes and their lines."""
     lines, indexes = options.get("lines"), options.get("indexes")
     if isinstance(lines, str) or (lines is not None and not lines):
         raise BadInput("lines", lines, "a list of texts, at least one")
@@ -389,7 +396,7 @@ def _member(kind: type[E], value: str, place: str) -> E:
 
 
 def _image(text: str | None) -> str:
-    """Return the image of the jobs; empty: none. A relative path of a file counts from the current folder."""
+    """Return the image of the jobs, or an empty text for none. The relative path of an image file is completed by the current folder."""
     if text is None:
         return ""
     is_relative = text.startswith(("./", "../")) or (text.endswith(".sif") and ":" not in text)
@@ -414,7 +421,7 @@ def _folder(options: JobOptions, *, sends_files: bool) -> str:
             raise BadInput.because(
                 "working_directory", "the current folder was removed. Name a folder, or change to an existing folder"
             ) from None
-    # Links are not resolved: this is a folder on the nodes, which need not exist on this host.
+    # Symbolic links are not resolved: the folder is on the nodes and need not exist on this host.
     return os.path.abspath(folder) if str(folder) else ""
 
 

@@ -1,8 +1,8 @@
 """Sessions with the terminal of a job, or with a command beside a job.
 
-A session survives lost connections and restarts of services and agents: its turns carry offsets, so the next turn
-continues where the last answer ended. It ends when its process ends, or when the node has received no turn of the
-session for the grace time.
+A session is a series of requests to the node, called turns. It survives lost connections and restarts of services and agents, because each
+turn carries the offsets up to which input and output were transferred. A session ends when its process ends, or when the node has received
+no turn for the grace time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from headrace.wire.sessions import (
 _TURN_S: Final = 5.0
 #: Seconds before each further try to start a command beside a job that its node has not started yet.
 _STARTING_S: Final = (0.05, 0.1, 0.2, 0.4, 0.8)
-#: Seconds for which the farewell of a session is retried.
+#: Seconds for which the last turn, which ends the session, is retried.
 _FAREWELL_S: Final = 2.0
 #: Grace time in milliseconds that is assumed until the node reports its own.
 _GRACE_MS: Final = 60_000
@@ -43,7 +43,7 @@ _SIGN_OF_LIFE: Final = 0.25
 
 
 class Output(NamedTuple):
-    """Bytes that the process wrote. A terminal has no stderr of its own."""
+    """Bytes that the process wrote. If it has a terminal, all bytes are in `stdout`, because a terminal does not separate stderr."""
 
     stdout: bytes
     stderr: bytes
@@ -58,21 +58,23 @@ class SessionEnded(NamedTuple):
 
     @property
     def status(self) -> int:
-        """The exit status as a shell reports it: 128 and the number of the signal after a signal."""
+        """The exit status as a shell reports it: 128 plus the number of the signal if a signal ended the process. 1 if the process was not
+        started.
+        """
         if self.exit_code is not None:
             return self.exit_code
         return 1 if self.signal is None else 128 + self.signal
 
 
 class Places(Protocol):
-    """The requests that tell where a job runs or ran. A `Client` implements them."""
+    """The requests that show where a job runs or ran. A `Client` implements them."""
 
     async def places(self, operation: str) -> OperationPlaces: ...
     def jobs(self, operation: str) -> AsyncIterator[JobRow]: ...
 
 
 class Session:
-    """One session. `read` yields what the process writes; the other methods may be called meanwhile."""
+    """One session. `read` yields what the process writes. All other methods may be called while `read` runs."""
 
     def __init__(self, asker: Asker, node: str, operation: str, index: int, command: SessionCommand | None) -> None:
         self._asker = asker
@@ -149,16 +151,14 @@ class Session:
         await self._take_turn(size=(rows, columns))
 
     async def stay(self) -> None:
-        """Send signs of life until cancelled, so that the session is kept even if its reader reads nothing for
-        long.
-        """
+        """Send signs of life until cancelled, so that the node keeps the session even if the program does not call `read` for long."""
         while True:
             await anyio.sleep(self._grace_ms / 1000 * _SIGN_OF_LIFE)
             with suppress(Unanswered):
                 await self._take_turn()
 
     async def leave(self) -> None:
-        """Tell the node that the person leaves: the process is hung up, if it still runs."""
+        """Tell the node that the person leaves the session. If the process still runs, its terminal is hung up, and the process ends."""
         with suppress(Unanswered, Refused):
             await self._take_turn(hang_up=True, timeout_s=_FAREWELL_S)
 
@@ -194,7 +194,7 @@ class Session:
         return state
 
     def _new(self, stream: int, offset: int, data: bytes) -> bytes:
-        """Return the bytes that were not received before."""
+        """Return the part of `data` that was not received before, and record it as received."""
         known = self._offsets[stream] - offset
         new = data[known:] if 0 <= known <= len(data) else b""
         self._offsets[stream] += len(new)
@@ -212,9 +212,9 @@ class Sessions:
     async def terminal(
         self, operation: str, node: str, *, size: tuple[int, int] | None = None
     ) -> AsyncIterator[Session]:
-        """Connect to the terminal of the job of an operation that was started with a terminal, on the node where the job runs.
+        """Connect to the job's terminal on the node where the job runs, for an operation that was started with a terminal.
 
-        The job ends with the block. Raises `Refused`, `Unanswered`.
+        The job ends when the block ends. Raises `Refused`, `Unanswered`.
         """
         session = Session(self._asker, node, operation, 0, None)
         await session.begin(size)
@@ -233,8 +233,8 @@ class Sessions:
     ) -> AsyncIterator[Session]:
         """Start a command beside a running job: in its cgroup, environment, working folder and account.
 
-        With `size` (rows, columns) the command gets a terminal, whose type is `term`. The command ends with the block.
-        Raises `Refused`, `Unanswered`, `BadInput`.
+        With `size` (rows, columns) the command gets a terminal, whose type is `term`. The command ends when the block ends. Raises
+        `Refused`, `Unanswered`, `BadInput`.
         """
         if isinstance(argv, str) or not argv:
             raise BadInput("command", str(argv), "a list of a program and its arguments")
@@ -248,7 +248,8 @@ class Sessions:
                 await session.begin(size)
                 break
             except Refused as refused:
-                # The job was given to the node just now, and its process may not have started yet.
+                # If the job was given to the node just now, its process may not have started yet. Then the session is tried again after a
+                # pause.
                 is_starting = isinstance(refused.refusal, WrongState) and await self.node_of(operation, job) == node
                 if pause_s is None or not is_starting:
                     raise

@@ -8,7 +8,9 @@ from headrace.wire.pool_explanations import Division, ShareStep
 
 
 def resource_of(step: ShareStep) -> str:
-    """Return the resource that explains a level best: the resource that bounded its share, else that with the largest share."""
+    """Return the resource that explains the share of a level best: the resource that bounded the share, else the resource with the largest
+    share.
+    """
     return step.resource or step.dominant_resource
 
 

@@ -38,7 +38,7 @@ def token_lifetime_ms(text: str, *, place: str) -> int:
 
 
 class NewToken(NamedTuple):
-    """A token, and its text. Nobody can read the text again."""
+    """A new token and its text. Headrace does not store the text, so nobody can read it again later."""
 
     token: AccessToken
     text: str
@@ -56,8 +56,8 @@ class Tokens:
         self._user = user
 
     async def create(self, *, name: str = "", read_only: bool = False, lifetime_ms: int = 30 * 86_400_000) -> NewToken:
-        """Make a token. Its secret key is made here and sent to nobody. Raises `Refused`, `Unanswered`, `BadInput`."""
-        # cryptography takes longer to import than all else here.
+        """Make a token. Its secret key is made in this process and not sent to any service. Raises `Refused`, `Unanswered`, `BadInput`."""
+        # The imports are here because importing cryptography takes longer than everything else in this module.
         from headrace.access.nkeys import SECRET_BYTES, KeyKind, SigningKey
         from headrace.access.token_text import token_text
 
@@ -69,7 +69,8 @@ class Tokens:
     async def create_for(
         self, key: str, proof: bytes, *, name: str = "", read_only: bool = False, lifetime_ms: int
     ) -> TokenCreated:
-        """Make a token for a key of another party, which signed `proof_of`. The token is worth nothing without the secret of that party.
+        """Make a token for a key of another program, which has signed `proof_of` with that key. Only a program that has the secret part of
+        the key can use the token.
 
         Raises `Refused`, `Unanswered`, `BadInput`.
         """
@@ -83,9 +84,9 @@ class Tokens:
         return await self._asker.ask("token.create", request, TokenCreated)
 
     async def end(self, credential: KeyCredential) -> AccessToken:
-        """Revoke the token with this credential. Any credential of the person may ask, the token's own included.
+        """Revoke the token with this credential. The request may be made with any credential of the person, even with the token itself.
 
-        The connections of the token are closed then, so a request over its own connection may get no answer.
+        The server then closes all connections that use the token. So a request that was made with the token itself may get no answer.
 
         Raises `Refused`, `Unanswered`.
         """
@@ -96,9 +97,9 @@ class Tokens:
         return (await self._asker.ask("token.end", request, TokenRevoked)).token
 
     async def list(self) -> TokenList:
-        """Return the tokens that have not expired, the first made first. Raises `Refused`, `Unanswered`."""
+        """Return the tokens that have not expired, the oldest first. Raises `Refused`, `Unanswered`."""
         return await self._asker.ask("token.list", ListTokens(), TokenList)
 
     async def revoke(self, token: str) -> AccessToken:
-        """Revoke a token by its name or key. Its connections are closed then. Raises `Refused`, `Unanswered`."""
+        """Revoke a token by its name or key. The server then closes all connections that use the token. Raises `Refused`, `Unanswered`."""
         return (await self._asker.ask("token.revoke", RevokeToken(token), TokenRevoked)).token

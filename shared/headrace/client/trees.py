@@ -13,7 +13,7 @@ from headrace.wire.trees import CreateTree, ListTrees, RemoveTree, TreeList, Tre
 
 
 class Trees:
-    """All pool trees. The fair_share of the client's own tree answers the requests about any of them."""
+    """All pool trees. The fair share service of the client's own tree answers the requests about every tree."""
 
     def __init__(self, asker: Asker, own: TreeName) -> None:
         self._asker = asker

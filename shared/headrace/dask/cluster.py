@@ -22,7 +22,7 @@ _CORE: Final = 100
 _DEATH_TIMEOUT_S: Final = 60
 #: Seconds for which the cluster waits for the end of a worker before the scheduler goes on.
 _CLOSING_S: Final = 3.0
-#: Variables of Dask for the TLS settings of a worker, by the names that `Security.get_tls_config_for_role` uses.
+#: Environment variables of Dask for the TLS settings of a worker, by the names that `Security.get_tls_config_for_role` gives the settings.
 _TLS_VARIABLES: Final = {
     "ca_file": "DASK_DISTRIBUTED__COMM__TLS__CA_FILE",
     "cert": "DASK_DISTRIBUTED__COMM__TLS__WORKER__CERT",
@@ -56,7 +56,8 @@ class _Worker(ProcessInterface):  # type: ignore[misc]
 
             async def end(_: asynchronous.Client) -> None:
                 await started.abort("the Dask cluster closed the worker")
-                # A worker whose scheduler closes at the same time does not notice its SIGTERM, and is killed after ten seconds.
+                # The scheduler must not close before the worker has ended: a worker whose scheduler closes at the same time does not react
+                # to its SIGTERM, and is killed only after ten seconds.
                 with anyio.move_on_after(_CLOSING_S):
                     await started.wait()
 
@@ -86,9 +87,10 @@ class HeadraceCluster(SpecCluster):  # type: ignore[misc]
         """A key is made for each cluster. Its scheduler, workers and clients use the key to recognize each other and to
         encrypt.
 
-        The key reaches the workers in the environment of their operations, which only their owner and those who manage the pool can read.
+        The key reaches the workers in the environment of their operations. Only the owner of the operations and people who may manage the
+        pool can read this environment.
 
-        `client` defaults to `headrace.Client()`. `python` is the interpreter on the nodes, and `worker_options` are further words for
+        `client` defaults to `headrace.Client()`. `python` is the interpreter on the nodes, and `worker_options` are further arguments of
         `dask worker`. `scheduler_options` are arguments of `distributed.Scheduler`, such as `host` and `dashboard_address`.
 
         Raises `BadInput` and the errors of `Client`.

@@ -1,7 +1,7 @@
 """`headrace.Executor`: calls of functions as jobs of operations.
 
-A thread takes the calls that were submitted and starts one operation for as many as there are. A call is pickled by cloudpickle and
-sent as a file; its outcome comes back at the end of the job's stdout (`job`, `outcomes`).
+A thread takes all calls that were submitted meanwhile, up to a bound, and starts one operation for them. A call is pickled by cloudpickle
+and sent as a file; its outcome comes back at the end of the job's stdout (`job`, `outcomes`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from headrace.wire.operations import JobRow, OperationView
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Seconds for which a first call waits for others, to start with them as one operation.
+#: Seconds without a further call after which the submitted calls are started as one operation.
 _GATHERING_S: Final = 0.02
 #: Largest number of calls of one operation, and largest number of bytes of these calls.
 _MOST_CALLS: Final = 1_000
@@ -55,10 +55,10 @@ class Executor(futures.Executor):
         with headrace.Executor(pool="research", cpu=2, memory="1G") as executor:
             results = list(executor.map(simulate, range(1000), chunksize=10))
 
-    Functions, arguments and results are pickled by cloudpickle, so lambdas and functions of the main module work; modules that they
-    import must be there on the nodes, with the same Python. An exception of the call is raised again by `Future.result`, with the
-    remote traceback as its cause. A job that ends without an outcome raises `JobFailed`. A result has at most some 12 MB, because it
-    travels in the job's output. A block that ends with an exception, such as Ctrl-C, aborts what still runs.
+    Functions, arguments and results are pickled by cloudpickle, so lambdas and functions of the main module work; modules that they import
+    must be there on the nodes, with the same Python. An exception of the call is raised again by `Future.result`, with the remote traceback
+    as its cause. A job that ends without an outcome raises `JobFailed`. A result has at most some 12 MB, because it travels in the job's
+    output. If the block ends with an exception, such as Ctrl-C, the calls that still run are aborted.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Executor(futures.Executor):
         self._closing.atexit = False  # the interpreter waits for the thread itself
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> futures.Future[T]:
-        """Run a call as a job. Raises `RuntimeError` after `shutdown`. A call that cannot be pickled fails its future."""
+        """Run a call as a job. Raises `RuntimeError` after `shutdown`. If the call cannot be pickled, its future gets the error."""
         return self._work.submit(fn, args, kwargs)
 
     def map(
@@ -92,13 +92,17 @@ class Executor(futures.Executor):
         return _flat(super().map(_over_chunks(fn), chunks, timeout=timeout))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls, and wait until all are over. `cancel_futures` cancels the calls that have not been sent yet."""
+        """Take no more calls. With `wait`, return when all calls are over. `cancel_futures` cancels the calls that have not
+        been sent yet.
+        """
         self._work.close(cancel=cancel_futures)
         if wait:
             self._work.join()
 
     def abort(self) -> None:
-        """Abort the calls that run, cancel those that were not sent, and take no more calls. Does not wait for their ends."""
+        """Abort the calls that run, cancel the calls that were not sent, and take no more calls. Does not wait until the calls
+        have ended.
+        """
         self._work.abort()
         self._work.close(cancel=True)
 
@@ -111,7 +115,7 @@ class Executor(futures.Executor):
 
 
 class _Work:
-    """The calls of one executor. They go on without the executor until the last call is over."""
+    """The calls of one executor. They go on until the last call is over, even if the program no longer holds the executor."""
 
     def __init__(self, client: Client, python: str, options: JobOptions, *, owns_client: bool) -> None:
         self._client = client
@@ -193,7 +197,7 @@ class _Work:
             self._client.close()
 
     def _gathered(self) -> tuple[list[_Call], bool]:
-        """Return the next calls, and True if no more will come."""
+        """Return the calls for the next operation, and True if no further calls will come."""
         calls: list[_Call] = []
         size = 0
         while len(calls) < _MOST_CALLS and size < _MOST_BYTES:
@@ -234,7 +238,9 @@ class _Work:
 async def _follow(
     operation: str, waited: dict[int, futures.Future[Any]], retries: bool, client: asynchronous.Client
 ) -> None:
-    """Give the futures of an operation's jobs their outcomes as the jobs end. With `retries`, failures count at the operation's end."""
+    """Give the futures of an operation's jobs their outcomes as the jobs end. If `retries` is True, a failed job may be retried, so its
+    failure is final only at the end of the operation.
+    """
     news = anyio.Event()
     over: list[OperationView] = []
 

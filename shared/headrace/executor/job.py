@@ -1,6 +1,6 @@
 """Run one call of an executor inside a job. This file is sent to the node, so it imports nothing of Headrace.
 
-The outcome is written to stdout behind all that the call wrote: a line with the outcome, and a line with the length of that line.
+After all output of the call, two lines are written to stdout: a line with the outcome, and a line with the length of the first line.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import stat
 import sys
 import traceback
 
-#: First word of both lines.
+#: Beginning of the two lines with the outcome and its length.
 MARK = b"headrace-outcome"
-#: Name in the environment: the folder from which the caller imports.
+#: Name of the environment variable with the folder from which the caller imports modules.
 CALLER_FOLDER = "HEADRACE_CALLER_FOLDER"
 
 
@@ -31,7 +31,7 @@ def outcome_of(call: bytes) -> bytes:
         try:
             outcome = cloudpickle.dumps((False, (error, text)))
         except Exception:
-            # The exception itself cannot be pickled.
+            # The exception itself cannot be pickled, so its type and text are returned.
             outcome = cloudpickle.dumps((False, (RuntimeError(f"{type(error).__name__}: {error}"), text)))
     return outcome
 
@@ -39,8 +39,8 @@ def outcome_of(call: bytes) -> bytes:
 def is_trusted(folder: str) -> bool:
     """True if the folder exists, and no other account of this host can have put modules there.
 
-    The call imports modules from the folder. In a folder that everybody can write, such as /tmp, any account can make
-    folders. So a folder there must belong to root or to the account of the job.
+    The call imports modules from the folder. In a folder that everybody can write, such as /tmp, any account can make folders. So if
+    everybody can write to a folder on the path, the next folder on the path must belong to root or to the account of the job.
     """
     if not os.path.isdir(folder):
         return False
@@ -57,7 +57,7 @@ def is_trusted(folder: str) -> bool:
 
 
 def main() -> int:
-    """Run the call whose number is the job's index. The exit status is 0 if the call returned, and 1 if it raised."""
+    """Run the call whose number is the job's index. Return the exit status: 0 if the call returned, and 1 if it raised an exception."""
     stdout = os.fdopen(os.dup(1), "wb")
     with open(os.path.join("calls", os.environ["HEADRACE_JOB_INDEX"]), "rb") as file:
         call = file.read()

@@ -12,7 +12,7 @@ from headrace.executor.job import MARK
 
 #: Bytes of stdout that are read first; the outcome of most calls is shorter.
 FIRST_TAIL_BYTES: Final = 16 * 1024
-#: Upper bound of the bytes behind the line of the outcome: two line ends and the line with its length.
+#: Upper bound of the bytes after the line with the outcome: two line ends, and the line that contains the length of the outcome's line.
 LONGEST_TRAILER_BYTES: Final = 64
 
 
@@ -49,7 +49,7 @@ def outcome_in(tail: bytes) -> tuple[bool, Any]:
     except (ValueError, binascii.Error) as error:
         raise JobFailed(f"the outcome of the call cannot be read: {error}") from None
     except Exception as error:
-        # A class of the result cannot be imported here, or its constructor refuses.
+        # A class of the result cannot be imported here, or its constructor raises an exception.
         raise JobFailed(f"the outcome of the call cannot be unpickled: {type(error).__name__}: {error}") from error
     if succeeded:
         return True, value

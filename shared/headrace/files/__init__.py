@@ -1,1 +1,1 @@
-"""Files: those that must not be lost, and those that may be endless."""
+"""Files: writing files that must not be lost, and reading files that may be endless."""

@@ -1,4 +1,4 @@
-"""Reading files that a person names. Any of them may be endless, such as /dev/zero, or a pipe."""
+"""Reading files that a person names. Such a file may be endless, such as /dev/zero, or a pipe."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Final
 
 from headrace.errors import BadInput
 
-#: Upper bound of files of a line or a few lines, such as credentials.
+#: Upper bound of the bytes of files that have a line or a few lines, such as credentials.
 SMALL_FILE_BYTES: Final = 256 * 1024
-#: Upper bound of other files.
+#: Upper bound of the bytes of other files.
 LARGEST_FILE_BYTES: Final = 16 * 1024**2
 _STDIN: Final = "-"
 

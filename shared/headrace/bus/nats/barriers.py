@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
     from nats.aio.client import Client
 
-#: Seconds that a barrier waits for its PONG. If a PONG arrives after its waiter gave up, nats-py's read loop ends, so
-#: the waiter must outlive a stale connection (15 s).
+#: Seconds that a barrier waits for its PONG. A PONG that arrives after the barrier gave up would end nats-py's read loop. So the barrier
+#: waits longer than the 15 s after which nats-py gives up a stale connection.
 _FLUSH_TIMEOUT_S = 60
 
 
@@ -83,7 +83,8 @@ class Barriers:
     async def _write_all(self) -> None:
         """Write the bytes that wait for nats-py's flusher.
 
-        nats-py's `flush` writes its PING ahead of these bytes: 15 of 500 requests sent right after a barrier then found no responder.
+        nats-py's `flush` writes its PING ahead of these bytes, so the PONG does not show that the server has processed them. With that
+        `flush`, 15 of 500 requests that were sent right after a barrier found no responder.
         """
         self._write()
         while self._nats.pending_data_size > 0:

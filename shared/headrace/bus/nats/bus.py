@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 #: Seconds that the running handlers may take to end after `stop_serving` was called.
 _DRAIN_TIMEOUT_S = 10.0
 _DISCOVERY_PENDING = 100
-#: For a served subject with many senders: the largest number of messages of one sender that the server may send before
-#: they are read. When one sender floods the subject, this many of its messages may be in front of the messages of all
-#: other senders. In a cluster a request beyond the limit gets no answer, while a single server reports at once that
-#: nobody listens. So the limit is higher than the number of requests that arrive while a service pauses for a moment.
+#: For a served subject with many senders: the largest number of messages of one sender that the server may send before they are read. When
+#: one sender floods the subject, this many of its messages may be in front of the messages of all other senders. In a cluster of servers a
+#: request beyond the limit gets no answer; a single server reports at once that nobody listens. So the limit is higher than the number of
+#: requests that arrive during a short pause of the service.
 _MOST_UNREAD_OF_MANY: Final = 1_024
 #: Lanes of a subject for requests: one for each sender, up to a bound. There is a bound because a lane takes up to two
 #: subscriptions, and the credential of a service bounds the number of subscriptions.
@@ -76,12 +76,11 @@ async def connect(
 ) -> AsyncIterator[NatsBus]:
     """Connect to a server. The connection is closed at the end of the block; handlers run inside the block.
 
-    Missing buckets and streams are created with `replicas` copies. If `makes_stores` is False, `MissingStore` is raised
-    instead. `api_timeout_s` limits each call of a bucket or log that names no timeout of its own. `read_all_s` is the
-    period of mirrors. A server that is silent for three `ping_interval_s` is given up. A lost server is tried again at most
-    `longest_reconnect_delay_s` after the last try. The certificate of a server at `tls://` is checked against the
-    authorities in `ca_file`, or else the system's. `look_again` is called before each try to reconnect, and returns the
-    addresses and the credential to use.
+    Missing buckets and streams are created with `replicas` copies. If `makes_stores` is False, `MissingStore` is raised instead.
+    `api_timeout_s` limits each call of a bucket or log that names no timeout of its own. `read_all_s` is the period of mirrors. A
+    connection whose server is silent for three `ping_interval_s` is given up. Tries to reconnect are at most `longest_reconnect_delay_s`
+    apart. The certificate of a server at `tls://` is checked against the authorities in `ca_file`, or else the system's. `look_again` is
+    called before each try to reconnect, and returns the addresses and the credential to use.
 
     Raises `NotConnected` if no server answers within `connect_timeout_s`, `CredentialRefused`, `ServerTooOld`,
     `PermissionRefused` if the server refuses the inbox prefix, and `BadInput` if `urls` and `ca_file` cannot be used.
@@ -107,8 +106,7 @@ async def connect(
                 await bus.announce(service)
             yield bus
         except Exception as error:
-            # The error is raised outside of the task group, so that it stays as it is. Inside, it would become an
-            # exception group.
+            # The error is raised outside of the task group, because the task group would wrap it in an exception group.
             failure = error
         finally:
             with anyio.CancelScope(shield=True):
@@ -294,9 +292,8 @@ def _answering(compose: Callable[[], bytes]) -> Handler:
 def _put_if_said_there(inbox: Mailbox, subject: str, message: Message) -> None:
     """Put a message into an inbox if the message was published on a subject of the subscription.
 
-    A message keeps the subject on which it was published, and the server lets a party publish only on subjects that its
-    credential allows. So if a message has another subject, a stream delivered it to the inbox, and the message is
-    dropped.
+    A message keeps the subject on which it was published, and the server lets a process publish only on subjects that the credential of the
+    process allows. So if a message has another subject, a stream delivered it to the inbox, and the message is dropped.
     """
     if message.subject == subject or _matches(subject.split("."), message.subject.split(".")):
         inbox.put(message)
@@ -311,6 +308,6 @@ def _matches(pattern: list[str], subject: list[str]) -> bool:
 
 
 def _lower(headers: Mapping[str, str] | None) -> dict[str, str] | None:
-    # Header names are case-sensitive in NATS. Converted to one spelling, the same header cannot arrive twice under two
-    # names.
+    # Header names are case-sensitive in NATS. All names are converted to lower case, so that the same header cannot arrive twice in
+    # different spellings.
     return {name.lower(): value for name, value in headers.items()} if headers else None

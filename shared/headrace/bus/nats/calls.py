@@ -1,7 +1,7 @@
 """Requests under way, and the callers that wait for the answers in this connection's inbox.
 
-A party that received one request knows the prefix of this connection's inboxes. The party may be a node, and the server
-lets nodes answer to any inbox. So each request has a random token that cannot be guessed.
+A process that received one request knows the prefix of this connection's inboxes. The process may be the agent of a node, and the server
+lets nodes send answers to any inbox. So each request has a random token in the subject for its answer, which no other process can guess.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Calls:
             del self._calls[token]
 
     def on_answer(self, message: Message) -> None:
-        """Pass an answer to its caller."""
+        """Pass an answer to the caller that waits for it."""
         call = self._calls.get(message.subject.rpartition(".")[2])
         if call is not None:
             call.on_answer(message)

@@ -21,21 +21,22 @@ from headrace.bus.nats.transports import abort
 from headrace.bus.protocol import CredentialRefused, NotConnected, ServerNotTrusted, ServerTooOld
 from headrace.errors import BadInput
 
-#: Lowest server version. Older servers accept newer requests without complaint: keys never expire, atomic batches are
-#: stored singly.
+#: Lowest server version. Older servers accept newer requests without complaint, but ignore what is new in them: keys never expire, and the
+#: messages of an atomic batch are stored one by one.
 _REQUIRED_SERVER = (2, 12)
-#: A dead server is noticed after this many ping intervals and one more; with nats-py's own setting it takes six minutes.
+#: Number of pings that may be unanswered. A dead server is noticed after this number of ping intervals and one more. With nats-py's own
+#: settings this takes six minutes.
 _OUTSTANDING_PINGS = 2
 #: Seconds that one attempt at one server may take.
 _ATTEMPT_TIMEOUT_S = 2
 _FIRST_DELAY_S = 0.1
-#: The server does not tell why it refuses a credential.
+#: The server does not say why it refuses a credential, so this text lists the possible reasons.
 _WHY_REFUSED = (
     "it is unknown, expired or revoked, or it is held out for a while because it sent too much: an administrator sees it in "
     "`headrace service list`"
 )
-#: Bytes that nats-py may hold unsent. `Outgoing` stops senders far below this bound, since nats-py swallows a cancellation
-#: while it waits for free space itself.
+#: Bytes that nats-py may hold unsent. `Outgoing` makes senders wait far below this bound. At this bound nats-py itself would make them
+#: wait, and would swallow a cancellation meanwhile.
 _PENDING_BYTES = 16 * 1024 * 1024
 
 
@@ -62,8 +63,8 @@ LookAgain = Callable[[], ServerAccess]
 
 
 class Hooks:
-    """The callbacks that nats-py calls. They keep errors of the first connection, and notify the link once there is
-    one. None may raise or wait.
+    """The callbacks that nats-py calls. Until the first connection is made, they store its errors. Once there is a `Link`, they notify it.
+    No callback may raise or wait.
     """
 
     def __init__(self, most_distrusted: int = 1) -> None:
@@ -108,7 +109,8 @@ class Hooks:
 def next_server(servers: list[Server], _info: dict[str, Any], *, longest_delay_s: float) -> tuple[Server, float]:
     """Choose the server that was tried least, after a jittered delay that grows with the tries.
 
-    If no server were named, nats-py would try the first one for ever. A fixed delay would bring a fleet back all at once.
+    Without this function, nats-py would try the first server for ever. The delay is random, so that the processes of a fleet do not all
+    reconnect at the same time.
     """
     chosen = min(servers, key=lambda server: (server.reconnects, random.uniform(0, 1)))
     longest = min(longest_delay_s, _FIRST_DELAY_S * 2 ** min(chosen.reconnects, 10))
@@ -207,14 +209,14 @@ def _too_old(client: Client) -> ServerTooOld | None:
 
 
 async def discard(client: Client) -> None:
-    """Close a client that is not wanted, whatever state it is in."""
+    """Close a client that will not be used, whatever state it is in."""
     with anyio.CancelScope(shield=True), anyio.move_on_after(_ATTEMPT_TIMEOUT_S), suppress(Exception):
         await client.close()
     abort(client)
 
 
 def _proof(credential: Credential | KeyCredential | None, hooks: Hooks) -> dict[str, Any]:
-    """Return nats-py's options for a credential. They are callbacks, so that each connection uses the newest credential of
+    """Return nats-py's options for a credential. The options are callbacks, so that each new connection uses the newest credential in
     `hooks`.
     """
     hooks.credential = credential
@@ -266,7 +268,7 @@ def _tls_context(access: ServerAccess) -> ssl.SSLContext | None:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Return False for asyncio's warning that `eof_received` has no effect. It comes whenever a TLS connection of
-    nats-py ends, and means nothing.
+    """Return False for asyncio's warning that `eof_received` has no effect. asyncio logs this warning whenever a TLS connection of nats-py
+    ends, and it means nothing.
     """
     return "eof_received() has no effect" not in str(record.msg)

@@ -6,15 +6,15 @@ time, by a subscription that ends after this number, and makes the next such sub
 sender sends more messages than this process has asked for, the server answers that nobody serves the subject at the
 moment, and the sender tries again.
 
-There is one subscription for the whole pattern of subjects, and one more for each subject from which a message has come. The
-server sends each subscription only as many messages as were asked for on it. So if a flood uses up the messages of the pattern, messages
-of known senders still arrive by their own subscriptions. All subscriptions are members of one queue group: the server gives each message
-to one subscription that has messages left.
+There is one subscription for the whole pattern of subjects, and one more for each subject from which a message has come. The server sends
+each subscription only as many messages as were asked for on it. So if a flood uses up the number that was asked for on the subscription of
+the pattern, messages of known senders still arrive on the subscriptions of their own subjects. All subscriptions are members of one queue
+group: the server gives each message to one subscription that has messages left.
 
-The larger the messages of a subject are, the fewer of them the server is asked for at a time. So the number of bytes on
-their way is bounded for each subject. With a fixed number of 1,024, messages of 500 KB filled the server's queue: the
-server cut the connection off twice a second, and the requests of all senders were lost. When a large message comes
-after small messages, earlier requests for many small messages are withdrawn.
+The larger the messages of a subject are, the fewer messages this process asks for at a time. So the number of bytes on their way is bounded
+for each subject. With a fixed number of 1,024, messages of 500 KB filled the server's queue: the server cut the connection off twice a
+second, and the requests of all senders were lost. When a large message comes after small messages, earlier requests for many small messages
+are withdrawn.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from nats.aio.subscription import Subscription as NatsSubscription
 
 _TRY_AGAIN_S: Final = 0.1
-#: Number of messages that are still accepted beyond the size of a grant. In a flood the server sends some before it has read the limit.
+#: Number of messages that are accepted beyond the size of a grant (the number of messages that the server may send). In a flood the server
+#: sends further messages before it has read the limit.
 _MORE_THAN_ASKED: Final = 10_000
 #: Bytes that a message takes beside its data.
 _FRAME_BYTES: Final = 256
@@ -49,10 +50,10 @@ _PART_DOWN: Final = 8
 #: Upper bound of the bytes that the server may send on all lanes with large messages before the bytes are read. It may be exceeded,
 #: since each of these lanes may always get one message.
 _UNREAD_BYTES_OF_ALL: Final = 16 * 1024 * 1024
-#: Seconds after its last large message for which a lane counts as a lane with large messages.
+#: Seconds for which a lane counts as a lane with large messages after it received a large message.
 _LATE_S: Final = 2.0
-#: If a lane may have at most this number of messages on their way, it asks for another message after each message that
-#: it reads. A larger lane asks for more once half of its messages were read.
+#: If a lane may have at most this number of messages on their way, it asks for another message after each message that it reads. A lane
+#: that may have more messages on their way asks for more once half of them were read.
 _ASKED_ONE_BY_ONE: Final = 8
 
 
@@ -61,7 +62,7 @@ class Lanes(NamedTuple):
 
     #: Upper bound of the messages of one subject that the server may send before they are read.
     most_unread: int
-    #: Largest number of subjects with a lane of their own. Beyond it, the lane that was silent for longest ends.
+    #: Largest number of subjects with a lane of their own. If a further subject needs a lane, the lane that was silent for longest ends.
     most: int
     #: Upper bound of the bytes of one subject that the server may send before they are read. A subject whose messages
     #: were small so far may exceed this bound once: when this process reads the first large message, further large
@@ -278,6 +279,6 @@ class FairListener(Listener):
             for subscription in subscriptions:
                 await client._send_unsubscribe(subscription._id)
             await self._barrier()
-        # The subscriptions are removed, since otherwise nats-py would make them again when it reconnects.
+        # The subscriptions are removed from nats-py's table, since otherwise nats-py would subscribe again when it reconnects.
         for subscription in subscriptions:
             client._remove_sub(subscription._id)

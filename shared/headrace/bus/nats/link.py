@@ -91,7 +91,7 @@ class Link:
         self._wake.set()
 
     def note_disconnected(self) -> None:
-        """Handle `disconnected_cb`: drop unsent bytes. When such bytes were sent after the reconnect, 559 stale
+        """Handle `disconnected_cb`: drop unsent bytes. In a version that kept these bytes, they were sent after the reconnect: 559 stale
         heartbeats arrived in one burst.
         """
         self._nats._pending.clear()
@@ -108,7 +108,7 @@ class Link:
             callback()
 
     def note_closed(self) -> None:
-        """Handle `closed_cb`: record that the connection was closed for good, by whichever side."""
+        """Handle `closed_cb`: record that the connection was closed for good, by this process or by the server."""
         self.closed = True
         self._wake.set()
 
@@ -121,7 +121,7 @@ class Link:
     def new_connections(self) -> int:
         """Number of connections that replaced lost ones.
 
-        A connection counts here before anything is heard on it, and in `reconnects` once it is in use.
+        A new connection is counted here before any message arrives on it; `reconnects` counts it once it is in use.
         """
         return self._nats.stats["reconnects"]
 
@@ -156,7 +156,8 @@ class Link:
         """Close the connection, within seconds whatever the server does."""
         self._closing = True
         self._fail_all(BusClosed())
-        # If the server closed first, bytes stay unsent. nats-py then gives up, and skips the rest of its own closing.
+        # If the server closed the connection first, nats-py cannot send its last bytes. It then raises `OSError` and leaves its own closing
+        # unfinished, so the error is suppressed and the client is aborted below.
         with anyio.move_on_after(_CLOSE_TIMEOUT_S, shield=True), contextlib.suppress(OSError):
             try:
                 await self._nats.close()
@@ -170,7 +171,7 @@ class Link:
         self.closed = True
 
     async def reconnect(self) -> None:
-        """Replace this connection by a new one, and return when it is in use. Raises `RequestTimeout`."""
+        """Replace this connection by a new connection, and return when the new connection is in use. Raises `RequestTimeout`."""
         again = anyio.Event()
         self.on_reconnect.add(again.set)
         try:
@@ -185,8 +186,8 @@ class Link:
     async def unsubscribe_all(self) -> None:
         """Accept no new messages, but keep the messages that the server has already sent.
 
-        When this returns, every message that was sent to this connection before has been passed to its `on_message`.
-        nats-py's own drain lost 19 requests in 20 restarts.
+        When this returns, every message that the server has sent to this connection has been passed to the `on_message` of its
+        subscription. nats-py's own drain lost 19 requests in 20 restarts.
         """
         kept = [listener for listener in self._listeners if not listener.subject.startswith(self._prefix)]
         for listener in kept:
@@ -230,10 +231,10 @@ class Link:
         """Send a request once and return the answers that arrive within `wait_s`. Their number is bounded, since a
         party may answer again and again.
 
-        Returns at once if nobody listens. The answers have an inbox of their own, which is closed when the request
-        ends. Otherwise a receiver would learn a subject on which this connection always listens. Nodes receive such
-        requests too: a node that flooded such a subject held up everything that a service did. A person's connection
-        uses its usual inbox, because a person's permissions are made for that inbox.
+        Returns at once if nobody listens. The answers have an inbox of their own, which is closed when the request ends. With the usual
+        inbox, every receiver of the request would learn a subject on which this connection always listens. Nodes receive such requests too,
+        and a node that flooded this subject held up everything that a service did. A person's connection uses its usual inbox, because a
+        person's permissions are made for that inbox.
         """
         answers: list[Message] = []
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -267,7 +268,7 @@ class Link:
         return f"{self._inbox_prefix}.{secrets.token_hex(TOKEN_BYTES)}"
 
     def new_inbox(self) -> str:
-        """Return a new inbox subject, apart from the subjects on which answers to calls arrive."""
+        """Return a new inbox subject. It is not among the subjects on which answers to calls arrive."""
         return f"{self._prefix}.{secrets.token_hex(TOKEN_BYTES)}.in"
 
     async def listen(
@@ -388,7 +389,7 @@ class Link:
             try:
                 self._take_error(error)
             except Exception:
-                # A defect here must not cost the connection.
+                # A defect in this code must not end the connection, so the exception is only counted.
                 self.errors += 1
 
     def _take_error(self, error: Exception) -> None:
@@ -403,8 +404,8 @@ class Link:
             case PermissionViolation(subject=subject):
                 self._take_refusal(subject)
             case CredentialLost(text):
-                # The connection is given up, since retrying for ever with a revoked credential does not help. A new
-                # process will say what is wrong.
+                # The connection is given up, since retrying for ever with a revoked credential does not help. When the process is started
+                # again, its first connection fails with an error that names the cause.
                 self._give_up(text)
             case trouble:
                 if self._throttle.due(trouble.text):

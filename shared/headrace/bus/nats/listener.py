@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 class Listener:
     """Passes each message to `on_message`, which is called on the loop, should not raise and cannot wait.
 
-    nats-py treats this object as the future of a single answer, and calls `set_result` with each message while it reads
-    it. A callback of nats-py would cost a task for each subscription, a queue, and a turn of the loop for each message
-    that arrives alone.
+    nats-py treats this object as the future of a single answer, and calls `set_result` as soon as it has read a message. With nats-py's own
+    callbacks for messages, each subscription would cost a task and a queue, and each message that arrives alone a turn of the loop.
     """
 
     def __init__(
@@ -61,13 +60,15 @@ class Listener:
             await client._send_unsubscribe(sid)
 
     def cancelled(self) -> bool:
-        """Return False always: nats-py asks, and the listener listens until it is closed."""
+        """Return False. nats-py asks, as it asks a future, whether this object was cancelled; but the listener listens until it
+        is closed.
+        """
         return False
 
     def set_result(self, message: Msg) -> None:
         """Take a message from nats-py, and make its header names lower-case.
 
-        nats-py keeps one value for each exact spelling of a name.
+        nats-py treats different spellings of a header name as different headers.
         """
         headers = {name.lower(): value for name, value in message.headers.items()} if message.headers else {}
         try:

@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 #: Unsent bytes above which a sender waits. nats-py would make the sender wait too, but would swallow a cancellation of the sender.
 _HIGH_WATER_BYTES = 1024 * 1024
-#: Seconds that a sender waits for free space. If it takes longer, the server reads nothing.
+#: Seconds that a sender waits for free space. After this time the server is assumed to read nothing.
 _ROOM_TIMEOUT_S = 2.0
 #: If one turn of the loop has at least this number of messages, the first message of the next turn is not written at once.
 _MANY_IN_A_TURN: Final = 3
-#: Characters not allowed in a subject. Blanks would end it and begin another command of the protocol. Halves of surrogate
-#: pairs cannot be encoded.
+#: Characters not allowed in a subject. A blank or a line break would end the subject, so the rest would be read as another part of the
+#: protocol. Halves of surrogate pairs cannot be encoded.
 _UNSENDABLE: Final = re.compile(r"[ \t\r\n\ud800-\udfff]")
-#: Largest length of a subject in characters. A server closes the connection after a command of more than 4,096 bytes,
-#: and nats-py then closes it for good.
+#: Largest length of a subject in characters. A server closes the connection after a command of more than 4,096 bytes, and then nats-py does
+#: not connect again.
 _LONGEST_SUBJECT: Final = 1_000
 _BREAKS: Final = re.compile(r"[\r\n]")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
@@ -119,8 +119,8 @@ class Outgoing:
     def unsent_bytes(self) -> int:
         """Return the number of bytes that wait in nats-py and in the transport.
 
-        In some releases of Python 3.12 and 3.13 the transport takes any number of bytes without making the writer wait.
-        So nats-py's own number alone says nothing there.
+        In some releases of Python 3.12 and 3.13 the transport takes any number of bytes without making the writer wait. In these releases
+        nats-py's own count of waiting bytes stays low although the server reads nothing.
         """
         transport = transport_of(self._nats)
         # A closed TLS transport cannot be asked for its buffer size.

@@ -17,7 +17,7 @@ def transport_of(client: Client) -> asyncio.WriteTransport | None:
 
 
 def abort(client: Client) -> None:
-    """Close the socket at once, without sending what is left. A closed socket ignores this."""
+    """Close the socket at once, without sending what is left. Does nothing if the socket is closed."""
     if (transport := transport_of(client)) is not None:
         with contextlib.suppress(AttributeError):  # early releases of Python 3.11 raise this if TLS is already closed
             transport.abort()

@@ -1,8 +1,8 @@
 """Importing nats-py's client without its JetStream half, which takes longer to import than the client and is not used here.
 
-`headrace.bus.nats.streams` speaks JetStream itself. nats-py's client imports two modules that take long, and uses
-little of them. From its JetStream half it uses the names of three headers. From `importlib.metadata` it uses only the
-version of nats-py, which this module reads from the name of a folder.
+`headrace.bus.nats.streams` speaks JetStream itself. nats-py's client imports two modules that take long to import, and uses little of them:
+from its JetStream half the names of three headers, and from `importlib.metadata` the version of nats-py. This module reads that version
+from the name of a folder.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Header(StrEnum):
 
 
 class _StandIn(ModuleType):
-    """A placeholder for a module. It imports the module when an attribute is requested that the placeholder does not have."""
+    """A placeholder for a module. If an attribute is requested that the placeholder does not have, it imports the real module."""
 
     def __getattr__(self, name: str) -> object:
         from pkgutil import resolve_name

@@ -38,7 +38,9 @@ class SavedServers:
         return sorted(path.parent.name for path in self._folder.glob(f"[!.]*/{ENDPOINT_FILE}"))
 
     def current(self) -> str:
-        """Return the name in `$HEADRACE_PLACE`, else that of the last login. Empty for none. Raises `BadInput` for an unknown name."""
+        """Return the name of the server in use: the name in `$HEADRACE_PLACE`, else the server of the last login. Empty for none. Raises
+        `BadInput` for an unknown name.
+        """
         if self._chosen:
             if self._chosen not in self.names():
                 raise BadInput("HEADRACE_PLACE", self._chosen, hint(self._chosen, self.names()))

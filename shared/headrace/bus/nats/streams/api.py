@@ -282,12 +282,12 @@ def standard_stream(name: str, subject: str, *, replicas: int) -> StreamConfig:
     return StreamConfig(
         name=name,
         subjects=[subject],
-        # A full stream must refuse new messages: removing the oldest ones would lose acknowledged writes.
+        # A full stream must refuse new messages: if it removed the oldest messages instead, acknowledged writes would be lost.
         discard="new",
         max_msg_size=MAX_MESSAGE_BYTES,
         num_replicas=replicas,
         deny_delete=True,
-        # Direct reads are off, because followers also answer them, and their answers may be stale.
+        # Direct reads are off, because followers of the stream's leader answer direct reads too, and the answer of a follower may be stale.
         allow_direct=False,
     )
 

@@ -37,7 +37,7 @@ class Consumer:
         self._deliveries = 0
 
     async def begin(self, config: Mapping[str, Any], *, forgotten_s: float) -> None:
-        """Create the consumer. The server removes it if nobody has listened for `forgotten_s`. Raises `BusError`."""
+        """Create the consumer. The server removes it if nobody has listened for `forgotten_s` seconds. Raises `BusError`."""
         self._listener = await self._jetstream.link.listen(self._inbox, self.on_message)
         standard = {
             "name": self._name,

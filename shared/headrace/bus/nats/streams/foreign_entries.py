@@ -1,4 +1,6 @@
-"""Foreign entries of buckets and streams: stored there, but not written for their subject. Readers ignore them."""
+"""Foreign entries of buckets and streams: messages that the server stored there although no writer wrote them for the subject under which
+they are stored. Readers ignore them.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ class ForeignEntries:
 
     def __init__(self) -> None:
         self.count = 0
-        #: Highest sequence of a foreign entry by stream.
+        #: Highest sequence number of the foreign entries found so far, by stream.
         self._up_to: dict[str, int] = {}
 
     def is_foreign(self, stream: str, stored: StoredEntry, subject: str) -> bool:

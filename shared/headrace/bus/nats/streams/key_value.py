@@ -39,7 +39,7 @@ class NatsKeyValue:
 
     @classmethod
     async def open(cls, jetstream: JetStream, bucket: str, *, history: int, read_all_s: float) -> NatsKeyValue:
-        """Open a bucket. Create it if it is missing, and lengthen its history if it keeps fewer values.
+        """Open a bucket. Create it if it is missing. If it keeps fewer than `history` values of each key, make it keep `history` values.
 
         Raises `WrongConfiguration` if the existing stream would lose values.
         """
@@ -71,8 +71,8 @@ class NatsKeyValue:
         if not revision and await self._jetstream.has_messages(self._stream, self._subject(key)):
             before = await self._stored(key)
             if before is not None and self._entry_or_none(before) is None:
-                # The write must expect the revision of the last message, even if that is the marker of a deleted key
-                # or a foreign message.
+                # The server compares the expected revision with the last message of the key, even if this message is the marker of a
+                # deleted key or a foreign message.
                 revision = before.sequence
         return await self._write(key, value, {_EXPECTED: str(revision)})
 
@@ -101,7 +101,9 @@ class NatsKeyValue:
     async def mirror(
         self, on_change: Callable[[Mapping[str, Entry], frozenset[str]], None] | None = None
     ) -> AsyncIterator[Mirror]:
-        """Return a mirror that is complete when entered. `on_change` is also called for the initial content."""
+        """Return a mirror as a context manager. The mirror is complete when the block begins. `on_change` is also called for the initial
+        content.
+        """
         mirror = BucketMirror(
             self._jetstream, self._stream, self._entry_or_none, self._key_of, self._is_foreign, on_change
         )
@@ -123,7 +125,9 @@ class NatsKeyValue:
     async def _read(
         self, subject: str, policy: str, after: int = 0, batch_bytes: int | None = None
     ) -> AsyncGenerator[Entry, None]:
-        """Yield entries, read in batches on request. When the server pushed all entries at once, it cut the reader off after 64 MB."""
+        """Yield entries, which are requested in batches. When the server pushed all entries without requests, it cut the reader off after
+        64 MB.
+        """
         info = await self._jetstream.existing(self._stream)
         if not info.state.messages or after >= info.state.last_seq:
             return
@@ -139,9 +143,9 @@ class NatsKeyValue:
     async def _overwrite(self, key: str, value: bytes, headers: dict[str, str]) -> int:
         """Write a value to a key, whatever value the key has now.
 
-        The stored message names the sequence number of the message that it replaced. A reader could later have the
-        stored message delivered to the same key again. The server then refuses to store it, because the number that it
-        names is no longer the key's newest sequence number.
+        The stored message names the sequence number of the message that it replaced. A reader could later have the stored message delivered
+        to the same key again. The server then refuses to store this copy, because the number that the copy names is no longer the key's
+        newest sequence number.
         """
         while True:
             before = await self._stored(key)
@@ -153,8 +157,8 @@ class NatsKeyValue:
     async def _stored(self, key: str) -> Stored | None:
         """Return the newest message of a key before it is overwritten. Raises `DamagedValue`, and other kinds of `BusError`.
 
-        The server cannot read a damaged message. A message written over it would be stored, and would end all writes to the
-        bucket.
+        If a damaged message is found, the key must not be overwritten: the server cannot read the damaged message. The server would store
+        the new message, and then accept no more writes to the bucket.
         """
         subject = self._subject(key)
         stored = await self._jetstream.last_message(self._stream, subject)
@@ -193,6 +197,5 @@ class NatsKeyValue:
 
 
 def _is_deleted(headers: Mapping[str, str]) -> bool:
-    # An expiry marker has a reason in place of an operation. It must not count as an empty value: then no process
-    # could create the key.
+    # An expiry marker has a reason in place of an operation. If it counted as an empty value, no process could create the key.
     return headers.get(_OPERATION.lower()) in ("DEL", "PURGE") or "nats-marker-reason" in headers

@@ -49,8 +49,8 @@ class NatsLog:
         return cls(jetstream, name, subject)
 
     async def append(self, data: bytes, *, expected_last: int, timeout_s: float) -> int:
-        # No message id is sent: the server remembers ids only briefly, and the expected sequence number alone shows
-        # what happened.
+        # No message id is sent: the server remembers ids only briefly, and the expected sequence number alone keeps an entry from being
+        # added twice.
         headers = {"Nats-Expected-Stream": self._name, "Nats-Expected-Last-Sequence": str(expected_last)}
         try:
             return await self._jetstream.append(self._subject, data, headers, timeout_s=timeout_s)
@@ -75,8 +75,8 @@ class NatsLog:
     async def read(self, after: int, *, batch_bytes: int | None = None) -> AsyncGenerator[LogEntry, None]:
         """Yield the entries after `after`, in order, up to the last entry at the time of the call.
 
-        If entries after `after` are no longer kept, reading begins at the first kept entry. Raises `BusError` midway if the
-        server goes away. Reading again after the last entry received loses nothing.
+        If entries after `after` are no longer kept, reading begins at the first kept entry. Raises `BusError` midway if the server goes
+        away. A caller that then reads again after the last entry that it received misses no entry.
         """
         first, last = await self.bounds()
         if max(first, after + 1) > last:

@@ -1,9 +1,9 @@
 """A local copy of a bucket that never stays outdated.
 
-A watch alone can miss changes: after a server's restart it was silent for 20 s. After the loss of the server that held
-its consumer it was silent for as long as the test ran, while writes were acknowledged. So besides watching, the mirror
-checks the bucket's last sequence number periodically. It reads the whole bucket again if the sequence number is not the
-expected one, after a reconnect or a gap, and if the watch is silent.
+A watch alone can miss changes: after a server's restart a watch was silent for 20 s. After the loss of the server that held the watch's
+consumer, the watch was silent for as long as the test ran, while writes were acknowledged. So besides watching, the mirror checks the
+bucket's last sequence number periodically. It reads the whole bucket again if the sequence number is not the expected one, after a
+reconnect or a gap, and if the watch is silent.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _ASK_EVERY_S = 0.25
 #: Seconds, jittered, until a failed check is repeated. Without the jitter, every mirror of every service would retry
 #: at the same time.
 _RETRY_S = 1.0
-#: Number of periodic checks after which the whole bucket is read even if the sequence numbers agree: the bucket may
-#: have lost writes and received as many new ones.
+#: Number of periodic checks after which the whole bucket is read even if the sequence numbers agree: the bucket may have lost some writes
+#: and received the same number of new writes.
 _WHOLE_EVERY = 12
 #: For each multiple of this number of entries, the time between two reads of the whole bucket grows by `_WHOLE_EVERY`
 #: checks. Large buckets are read less often, because reading 10,000 entries at once blocks the loop for 0.1 s.
@@ -189,8 +189,8 @@ class BucketMirror:
             return False
 
     def _take_updates(self) -> None:
-        # While the whole bucket is read the old watch must not run ahead of the read. The new watch delivers the same
-        # changes again.
+        # While the whole bucket is read, changes from the old watch are not applied: the read could then replace them by older values. The
+        # new watch delivers the same changes again.
         if self._watch is None or self._reading.locked():
             return
         changed: set[str] = set()

@@ -1,6 +1,6 @@
 """Reading a stream from a given position to its end, in batches that the reader requests.
 
-A slow reader therefore never has more than one batch on the way.
+So even for a slow reader, at most one batch is on its way.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from headrace.bus.nats.streams.api import JetStream, Stored, delivered
 from headrace.bus.nats.streams.consumer import Consumer
 from headrace.bus.protocol import Message, NoResponders, RequestTimeout
 
-#: Upper bound of the entries of one batch. It is large enough to hide the round trip, and small enough for the memory.
+#: Upper bound of the entries of one batch. A batch is large enough that the time between two batches does not matter, and small enough for
+#: the memory.
 _PULL_ENTRIES = 1_000
 #: Upper bound of the bytes of one batch.
 _PULL_BYTES = 8 * 1024 * 1024
@@ -85,5 +86,5 @@ class Pull(Consumer):
     def _is_end(self, status: str) -> bool:
         if status == "503":
             raise NoResponders(f"stream {self._stream} cannot be read at present")
-        # 404 means that nothing is left: the entries that were there at the beginning have been removed meanwhile.
+        # 404 means that no entry is left: the entries that the stream had when the consumer was created have been removed meanwhile.
         return status == "404"

@@ -51,8 +51,8 @@ class NatsRecords:
         if (found.max_age, found.max_bytes) == (wanted.max_age, wanted.max_bytes):
             return cls(jetstream, name, subject)
         if not jetstream.makes_stores:
-            # The stream stays as it is: a service has no right to change it, because a party that may change a stream
-            # could have it record any subject.
+            # The bounds of the stream stay as they are: a service has no right to change a stream, because a party with this right could
+            # make the stream record any subject.
             logger().warning(
                 "the bounds of records differ from the settings: `headrace bus provision` changes them",
                 **{"stream": name, "max_age_s": found.max_age // 10**9, "max_bytes": found.max_bytes},
@@ -79,7 +79,8 @@ class NatsRecords:
         stored = await self._jetstream.last_message(self._name, self._subject) if sequence else None
         if stored is None:
             return LogEntry(sequence, b"")
-        # A foreign entry is returned too, without its data: the caller needs its sequence number to add the next record after it.
+        # A foreign entry is returned too, but without its data: the caller needs the sequence number of the last entry to add the next
+        # record after it.
         return LogEntry(max(sequence, stored.sequence), b"" if self._is_foreign(stored) else stored.data)
 
     async def oldest_ms(self) -> int | None:

@@ -24,9 +24,9 @@ _LAST_DELIVERY: Final = "nats-last-consumer"
 
 
 class Watch(Consumer):
-    """A consumer that pushes messages, and the messages it delivered. `broken` is true if it can no longer be relied upon.
+    """A consumer that pushes messages, and the messages that it has delivered. `broken` is True if the watch may miss messages.
 
-    It first delivers the newest message of each subject, then messages as they are written. New messages may arrive between
+    A watch first delivers the newest message of each subject, and then new messages as they are written. New messages may arrive between
     messages of the initial content. The messages of each subject arrive in order.
     """
 
@@ -52,7 +52,7 @@ class Watch(Consumer):
         await self.begin(config, forgotten_s=_FORGOTTEN_S)
 
     async def first(self) -> list[Stored]:
-        """Return the messages that were there at the beginning. Raises `RequestTimeout` if they do not become complete."""
+        """Return the messages that the bucket had when the watch began. Raises `RequestTimeout` if not all of them arrive."""
         items: list[Stored] = []
         complete = self._awaited == 0
         while not complete:
@@ -60,8 +60,8 @@ class Watch(Consumer):
             for item in self.take():
                 items.append(item)
                 complete = complete or item.pending == 0 or len(items) >= self._awaited
-            # A consumer that is idle has delivered everything. Fewer messages than expected may have come, because a
-            # message that was superseded meanwhile is never delivered.
+            # An idle consumer has delivered all messages, even if fewer messages than expected have arrived: a message that was replaced by
+            # a newer message meanwhile is never delivered.
             if complete or self._idle:
                 break
             with anyio.move_on_after(_SILENCE_S) as scope:
@@ -87,8 +87,8 @@ class Watch(Consumer):
         item = delivered(message)
         if item is None:
             self._idle = message.headers.get("status") == _IDLE
-            # The status says how many messages were delivered. Messages missing here were lost with a connection, and
-            # nothing else would show it.
+            # A heartbeat says how many messages the consumer has delivered. If fewer messages arrived here, the missing messages were lost
+            # with a connection. Nothing else would show this loss.
             lost = int(message.headers.get(_LAST_DELIVERY, "0")) > self._deliveries
             self._gap = self._gap or lost or not self._idle
         else:
@@ -96,8 +96,8 @@ class Watch(Consumer):
             self._deliveries = item.delivery
             self._arrived.append(item)
         self._wake.set()
-        # A heartbeat of an idle consumer wakes no reader. It comes every few seconds for each watched bucket, and shows
-        # only that the consumer lives.
+        # A heartbeat of an idle consumer wakes no reader. Such a heartbeat comes every few seconds for each watched bucket, and shows only
+        # that the consumer still exists.
         if item is not None or self._gap:
             self.on_arrival()
 
