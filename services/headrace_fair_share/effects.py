@@ -16,7 +16,7 @@ from headrace_fair_share.update.update_facts import UpdateFacts
 
 
 class UpdateSooner(msgspec.Struct, frozen=True):
-    """Something changed: the next update may be due sooner than the engine said."""
+    """Call `seconds_until_update` again: something changed, and the next update may be due sooner than the engine said."""
 
 
 class SendAdvance(msgspec.Struct, frozen=True):
@@ -56,7 +56,7 @@ class KeepBrokenTree(msgspec.Struct, frozen=True):
 
 
 class StepDown(msgspec.Struct, frozen=True):
-    """Check whether another process leads with this term. If so, end this process."""
+    """Check whether another process leads with the given term. If so, end this process."""
 
     term: Term
     told_by: str

@@ -28,7 +28,7 @@ class Opened(NamedTuple):
 
 
 class Action(NamedTuple):
-    """A change that a key asks for, and that a second key confirms."""
+    """A change for which the user pressed a key, and which a second key must confirm."""
 
     #: `abort` an operation; `drain` or `undrain` a node.
     verb: str
@@ -44,7 +44,7 @@ class Entry(NamedTuple):
 
 Entries = Mapping[Section, Sequence[Entry]]
 
-#: Orders of each section, the default first.
+#: Names of the orders in which the rows of each section can be sorted, the default first.
 ORDERS: Final[Mapping[Section, Sequence[str]]] = {
     Section.POOLS: ("tree", "usage", "demand", "shortage", "name"),
     Section.OPERATIONS: ("newest", "usage", "progress", "pool", "user"),
@@ -52,14 +52,14 @@ ORDERS: Final[Mapping[Section, Sequence[str]]] = {
     Section.STARVING: ("longest", "name"),
     Section.PREEMPTIONS: ("newest", "pool"),
 }
-#: Actions of keys: by key, and by the kind of the chosen row or of the opened page.
+#: Actions by key and by the kind of the chosen row or of the opened page.
 _ACTIONS: Final = {
     ("x", "operation"): "abort",
     ("x", "output"): "abort",
     ("d", "node"): "drain",
     ("u", "node"): "undrain",
 }
-#: Pages that keys open: by key, and by the kind of the chosen row or of the opened page.
+#: Pages to open, by key and by the kind of the chosen row or of the opened page.
 _PAGES: Final = {("l", "operation"): "output", ("e", "operation"): "operation", ("e", "output"): "operation"}
 _SECTIONS: Final = tuple(Section)
 _STEPS: Final = {"up": -1, "k": -1, "down": 1, "j": 1, "page up": -10, "page down": 10, "home": -(10**6), "end": 10**6}
@@ -89,7 +89,7 @@ class View(msgspec.Struct, frozen=True):
     is_over: bool = False
 
     def order(self, section: Section) -> str:
-        """Return the name of a section's order."""
+        """Return the name of the chosen order of a section's rows."""
         orders = ORDERS[section]
         return orders[self.orders.get(section, 0) % len(orders)]
 

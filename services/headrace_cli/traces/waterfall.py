@@ -46,7 +46,7 @@ class Waterfall(msgspec.Struct, frozen=True):
 
     @property
     def is_cut(self) -> bool:
-        """True if jobs may be missing: only the first `TRACED_JOBS` jobs of an operation are traced, and all of these are shown."""
+        """True if the trace may lack jobs: it contains `TRACED_JOBS` jobs, and further jobs of an operation are not traced."""
         return any(row.attributes.get("job") == TRACED_JOBS - 1 for row in self.spans)
 
 
@@ -62,15 +62,15 @@ def traced_operations(spans: Collection[Span]) -> list[str]:
     return list(dict.fromkeys(str(span.attributes["operation"]) for span in starts if "operation" in span.attributes))
 
 
-#: Names that the client and admission give to the span of a start.
+#: Names of the span of an operation's start; the client and admission each use one of them.
 _STARTS: Final = frozenset({"start request", "StartOperation"})
 
 
 def waterfall(spans: Collection[Span], trace_id: str) -> Waterfall:
     """Return the spans of a trace as a waterfall.
 
-    A span whose parent is missing has no indentation. The parent is not over yet, or belongs to another program. If a
-    span was reported twice, for example by a process and by its successor, the first report counts.
+    A span whose parent is missing has no indentation. Such a parent is not over yet, or belongs to another program. If a span was reported
+    twice, for example by a process and by its successor, the first report counts.
     """
     ids: dict[str, Span] = {}
     for span in spans:

@@ -50,7 +50,7 @@ def spawn(command: Command, environment: Mapping[str, str]) -> int:
 def open_log(path: Path | str) -> FileIO:
     """Open a log for appending, readable only by its owner. Raises OSError, also for a symbolic link.
 
-    The file has no buffer. On a full disk, a buffered line would be written at the end of the process and make that end
+    The file has no buffer. On a full disk, a line in a buffer would be written only when the process ends, and would make this last step
     fail.
     """
     return open(path, "ab", buffering=0, opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o600))

@@ -1,4 +1,6 @@
-"""Prints the addresses of the web service of `headrace up`. Each address lets one browser in, and the service then writes a new one."""
+"""Prints the addresses of the web service of `headrace up`. Each address lets one browser in; then the web service writes a new address to
+its file.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Names of pools for the queues of a file. Pure.
 
-A pool's name is unique in its tree, and may have fewer kinds of characters than the name of a queue.
+The name of a queue cannot always be kept: a pool's name must be unique in its tree, and some characters in names of queues are not allowed
+in it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from headrace.ids import ROOT_POOL
 from headrace_cli.yarn.allocation_file import ROOT, Queue
 from headrace_cli.yarn.warnings import Warnings
 
-#: Characters that no pool's name may have.
+#: Characters that are not allowed in the name of a pool.
 _UNUSABLE: Final = re.compile("[^-_a-zA-Z0-9:]+")
 
 
