@@ -211,7 +211,7 @@ class Demand(msgspec.Struct, frozen=True, gc=False):
     is_pending: bool
     #: Slots that the pending jobs need.
     needed_slots: int = 0
-    #: Resources of the operation's smallest pending job.
+    #: Resources of the operation's smallest job.
     min_needed: Resources = ZERO
 
 
