@@ -108,7 +108,7 @@ def agent_settings(
         # server's credentials, and it could refuse the agents of a restored backup, which may lack their folders.
         "machine": "*",
         "credential_file": str(credential),
-        # Jobs run under the agent's account, even if that is root, as in a container. That gives nobody further rights: whoever holds this
+        # Jobs run under the agent's account, even if that is root, as in a container. That gives no user further rights: a user with this
         # machine's credential can act as that account anyway.
         "users": "agent",
     }
