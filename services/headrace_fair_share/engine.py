@@ -102,7 +102,7 @@ class FairShareEngine:
         self.updates = self.failed_updates = 0
         #: Number of incremental updates whose shares differed from those of an update from scratch.
         self.wrong_updates = 0
-        #: Number of operations that the last update skipped, because they are at rest: nothing of theirs changes.
+        #: Number of resting operations (`update.unsaturated.resting`) that the last update skipped.
         self._resting = 0
         self._ephemeral_pools = ReportedEphemeralPools(tree)
         #: The configuration in force, and the ephemeral pools that exist under it. None until they are requested, because finding ten
@@ -348,8 +348,8 @@ class FairShareEngine:
         return Outcome(None, [Compute(self._cut(now, self._news.take(), is_brief=is_brief), afresh, is_brief)])
 
     def _kept(self, wrong: WrongTree) -> list[Effect]:
-        """Return the effect that writes a tree to a file for debugging. Empty if the same fault was kept before, or too many faults
-        were.
+        """Return the effect that writes a tree to a file for debugging. Empty if a tree was written for the same fault before, or for too
+        many faults.
         """
         words = repr(wrong.fault)
         if words in self._faults or len(self._faults) >= _MOST_FAULTS:

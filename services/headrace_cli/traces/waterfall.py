@@ -51,7 +51,7 @@ class Waterfall(msgspec.Struct, frozen=True):
 
 
 def trace_of_operation(spans: Collection[Span], operation: str) -> str | None:
-    """Return the newest trace of the start of an operation, or None."""
+    """Return the id of the newest trace of an operation's start; None if there is none."""
     starts = [span for span in spans if span.attributes.get("operation") == operation and span.name in _STARTS]
     return max(starts, key=lambda span: span.start_ns).trace_id if starts else None
 
@@ -116,7 +116,7 @@ def _row(span: Span, depth: int, first_ns: int) -> Row:
 
 
 def _bar(row: Row, whole_ms: float, width: int) -> str:
-    """Return a bar at the time of the span, at least one character wide."""
+    """Return a bar, at least one character wide, that shows when the span ran."""
     scale = width / whole_ms if whole_ms else 0.0
     first = min(int(row.start_ms * scale), width - 1)
     return " " * first + "█" * max(1, min(round(row.took_ms * scale), width - first))

@@ -1,7 +1,7 @@
 """The configuration of the NATS server, and the settings of services and agents.
 
-The limits here are written out, because they are generous. The services' own defaults are cautious: they are meant for a shared
-installation.
+All limits are written out here, and they are generous. Without them the services would use their own defaults, which are cautious, for a
+shared installation.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ def size_of(path: Path) -> int:
 
 
 def tail(path: Path, lines: int, *, since: int = 0) -> list[str]:
-    """Return the last lines of a file, from byte `since` on."""
+    """Return the last lines of a file, at most `lines`, and none from before byte `since`."""
     try:
         with open(path, "rb") as file:
             end = file.seek(0, os.SEEK_END)

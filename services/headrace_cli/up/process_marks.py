@@ -41,8 +41,8 @@ def find(state: Path) -> list[Found]:
 
 
 def kill(state: Path, roles: frozenset[str] | None = None, number: int = signal.SIGKILL) -> None:
-    """Send a signal to all processes of the state folder, or only to processes with one of the `roles`. If a process ended and another
-    process got its pid, the signal is not sent.
+    """Send a signal to all processes of the state folder, or only to processes with one of the `roles`. If a process ended meanwhile and
+    another process got its pid, that other process gets no signal.
     """
     for process, role in _ours(state):
         if roles is None or role in roles:

@@ -59,7 +59,7 @@ _TAKE_OVER_S = 5.0
 
 
 class Ready(NamedTuple):
-    """The report that everything answers."""
+    """What is reported once everything answers."""
 
     nodes: list[NodeView]
     took_s: float

@@ -141,7 +141,7 @@ class TreeConfiguration:
     def alerts(self) -> list[str]:
         """Return messages about configuration that is not in force."""
         if self._alerts is None or self._alerts[0] is not self.pools:
-            # The warnings are computed once per configuration, because every update calls this.
+            # The warnings are computed only once for each configuration, because every update calls this method.
             self._alerts = (self.pools, configuration_warnings(self.pools))
         if self.trouble:
             return [self.trouble]

@@ -87,7 +87,7 @@ class KnownUsage:
         return self.rooms != before
 
     def counts(self, now: Moment) -> bool:
-        """Return True if usage is new and complete enough to find the elements that are below their fair share."""
+        """Return True if usage is complete and not too old, so that it shows which elements are below their fair share."""
         heard = self._heard_us
         return heard is not None and now.steady_us - heard <= self._counts_within_us and self.frame.complete
 
@@ -98,8 +98,8 @@ class KnownUsage:
 
 
 class SeenTo:
-    """For each operation, the time at which a usage snapshot last reported that preemption had handled the operation. The time is counted
-    time: the time that counts for starvation.
+    """For each operation, the time at which a usage snapshot last reported that preemption had handled the operation. Only time that counts
+    for starvation is counted.
     """
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class SeenTo:
 
     @property
     def at_ms(self) -> Mapping[OperationId, int]:
-        """The counted time in milliseconds, by operation."""
+        """This time in milliseconds, by operation."""
         return dict(self._at_ms)
 
     def note(self, usage: UsageChange, now_ms: int) -> None:

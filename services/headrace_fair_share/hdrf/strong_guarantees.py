@@ -1,9 +1,9 @@
 """Computes strong guarantees: converts the configured amounts to shares that fit into the cluster, the limits and the guarantees of
 parents.
 
-    inferred  = guarantee of the main resource / parent's * parent's guarantee of the resource, if the figure was left out
+    inferred  = own / parent's guarantee of the main resource * parent's guarantee of the resource, if the figure was left out
     scaled    = f * guarantee, f the largest with which all guarantees and bursts fit into the cluster
-    fitted    = tier by tier (priority first) the guarantee, or f * guarantee in the first tier that does not fit into the parent's
+    fitted    = tier by tier (priority first): the guarantee if the tier fits into the parent's, else f * guarantee, then 0
 
 Everything here depends only on the configuration and the size of the cluster.
 

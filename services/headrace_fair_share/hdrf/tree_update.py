@@ -4,7 +4,7 @@
 
 2. Sum the amounts, convert them to shares, and compute limits and the reordering of fifo pools (`fifo`).
 
-3. Build functions from the operations up (`functions`), and on the way the grants to integral pools (`integral`).
+3. Build functions from the operations up (`functions`), and on the way the grants to integral pools (`integral_shares`).
 
 4. Distribute shares from the root down (`share_distribution`).
 

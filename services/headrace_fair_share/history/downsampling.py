@@ -1,4 +1,5 @@
-"""Downsampling of recorded samples to the points of a graph. Each point stands for one of many equal time intervals. Pure.
+"""Downsampling of recorded samples to the points of a graph. The requested time is divided into equal intervals, and each point summarizes
+the samples of an interval. Pure.
 
 Usage, demand and fair share are averaged over the samples of an interval. Their minimum and maximum are kept too, so that no peak is lost.
 Guarantees and volumes are those of the last sample of the interval. Where samples are missing there is no point, and the next point says

@@ -2,8 +2,8 @@
 
     operation   f in [0, 1]: min(f * u, usage), u the largest component of usage. f in [1, 2]: usage + (f - 1) * (demand - usage)
     gang        0 up to f = 1, its demand above
-    fair share  sum over children of FS(min(1, f * ratio)), in [0, 1]
-    fifo        sum over children of FS(f - rank, clipped to [0, 1]), in [0, children]
+    fair share  sum over children of FS(min(1, f * ratio)), for f in [0, 1]
+    fifo        sum over children of FS(f - rank, clipped to [0, 1]), for f in [0, number of children]
 
 To add up the functions of children, the points of all children are sorted, and slopes and jumps are added up from left to right. Plain
 running sums would collect rounding errors. Slopes and values are therefore split into coarse parts, whose sums are exact, and a rest that
