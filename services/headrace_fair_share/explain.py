@@ -36,8 +36,8 @@ from headrace_fair_share.update.binding import NEAR, Bindings
 _MOST_SIBLINGS: Final = 3
 _MOST_HOLDERS: Final = 10
 _MOST_STEPS: Final = 34
-#: An element with a bound of one of these kinds would get more if its pool had more. A limit counts only if a pool above the element sets
-#: it.
+#: Kinds of bounds. An element whose share has such a bound would get more if its pool had more. A limit counts only if a pool above the
+#: element sets it.
 _DIVIDED: Final = frozenset({BoundKind.FULL, BoundKind.LIMIT, BoundKind.SHAPE})
 
 

@@ -35,7 +35,7 @@ Cells = Sequence[Text | str]
 
 
 class Rows(NamedTuple):
-    """One section: its columns, and a row for each entry. The cells of a row are made when the row is shown."""
+    """One section: its columns, and a row for each entry. The cells of a row are made only when the row is shown."""
 
     heads: Sequence[str]
     #: Heads of the columns that contain figures.

@@ -105,7 +105,7 @@ class View(msgspec.Struct, frozen=True):
 
 
 def on_key(view: View, key: str, entries: Entries) -> View:
-    """Return the view after a key. `entries` are the rows of each section as they are shown."""
+    """Return the view after the user pressed `key`. `entries` contains the rows of each section, as they are shown."""
     view = _with(view, note="")
     if view.asks is not None:
         return _with(view, asks=None, confirmed=view.asks if key == "y" else None)
@@ -120,8 +120,8 @@ def on_key(view: View, key: str, entries: Entries) -> View:
     about = view.opened or _opened_by_row(view, entries)
     if about is not None and (key, about.kind) in _ACTIONS:
         if view.opened is None and view.has_lost_its_row(view.section, entries[view.section]):
-            # While the chosen row is gone, the first row is marked. The user did not choose the first row, so no action is offered for
-            # it.
+            # While the chosen row is gone, the first row is marked in its place. No action is offered for the first row then, because the
+            # user did not choose it.
             return _with(view, note="the chosen row is gone: choose a row")
         return _with(view, asks=Action(_ACTIONS[key, about.kind], about.name))
     if about is not None and (key, about.kind) in _PAGES:

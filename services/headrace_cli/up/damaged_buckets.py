@@ -17,8 +17,8 @@ from headrace.wire import subjects
 #: The bucket that keeps its index. Without the index the server would leave out everything behind a damaged page, even if that page is no
 #: longer needed. A damaged checkpoint need not be found here: admission itself replaces it.
 _KEPT: Final = f"KV_{subjects.CHECKPOINT_BUCKET}"
-#: Largest size in bytes of a bucket whose index is removed. Checking a larger bucket would delay the start. Buckets of that size contain
-#: archives of files, and each archive is written only once.
+#: Largest size in bytes of a bucket whose index is removed. Checking a larger bucket would delay the start, and is less useful: such
+#: buckets contain archives of files, and each archive is written only once.
 _LARGEST_BYTES: Final = 64 * 2**20
 
 

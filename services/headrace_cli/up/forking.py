@@ -29,7 +29,7 @@ _COMMAND_LINE = slice(45, 47)
 class Nursery:
     """Starts a process that forks all services. The first `claim` of a service waits until all services are forked.
 
-    If a module cannot be imported, or the kernel does not let this process adopt orphans, nothing is forked.
+    If a module cannot be imported, or the kernel does not let this process adopt orphans, nothing is forked, and `claim` returns None.
     """
 
     def __init__(self, commands: Mapping[str, Command], environment: Mapping[str, str]) -> None:
@@ -85,7 +85,9 @@ def _become(name: str, log: str, argv: list[str]) -> None:
 
 
 def _show(argv: list[str]) -> None:
-    """Write the command line where `ps` reads it, over the longer command line of the nursery."""
+    """Overwrite the command line that `ps` shows. It is the command line of the nursery until then, which is longer, so there is enough
+    space.
+    """
     with open("/proc/self/stat", "rb") as file:
         start, end = map(int, file.read().rpartition(b")")[2].split()[_COMMAND_LINE])
     with open("/proc/self/mem", "r+b", buffering=0) as memory:

@@ -45,7 +45,7 @@ def _logs(state: Path) -> Iterator[Path]:
 
 
 def _keep(log: Path, old: Path) -> None:
-    """Copy a log as far as the disk has space. If the disk is full, old lines are lost, so that new lines have space."""
+    """Copy a log to `old`, as far as the disk has space. If the disk is full, some lines are lost, so that new lines have space."""
     with contextlib.suppress(OSError):
         old.unlink(missing_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

@@ -1,4 +1,4 @@
-"""Start and end the supervisor's processes. Each has a session of its own, so that Ctrl-C on the terminal reaches only `up`.
+"""Start and end the supervisor's processes. Each process has a session of its own, so that Ctrl-C on the terminal reaches only `up`.
 
 The output goes to files, never through a pipe to `up`: a process that outlives `up` must not die because its pipe was
 closed.
@@ -25,8 +25,8 @@ class Command(msgspec.Struct, frozen=True):
 
     argv: list[str]
     log: Path
-    #: Environment variables that the process gets unless the user has set them. Only `spawn` applies them: the nursery forks all services
-    #: with one environment.
+    #: Environment variables that the process gets unless the user has set them. Only `spawn` applies them. Forked processes do not get
+    #: them, because the nursery forks all services with the same environment.
     defaults: Mapping[str, str] = {}
     #: True: the nursery may fork the process.
     is_forked: bool = False

@@ -21,7 +21,8 @@ from headrace_cli.up.commands import ADMISSION, SERVICES, STANDBY, process_name
 from headrace_cli.up.options import UpOptions
 
 _POLL_S = 0.05
-#: Longest time in seconds of one attempt to connect, and of one request. Both are repeated until the caller's time is over.
+#: Longest time in seconds of one attempt to connect, and of one request. Attempts and requests are repeated until the caller's time is
+#: over.
 _TRY_S = 2.0
 _SILENT = "does not answer"
 #: Seconds between two checks for pauses.

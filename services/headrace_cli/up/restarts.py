@@ -29,7 +29,7 @@ GROUP_TIME_S = 1.0
 LONGEST_RENEWAL_PAUSE_S = 60.0
 #: Seconds in which a bus must end before its restart. A bus whose disk does not answer cannot end in this time, and is killed.
 RENEWAL_TIME_S = 5.0
-#: Exit status of a service that cannot use its settings. It is not started again, since it would end in the same way.
+#: Exit status of a service that cannot use its settings. Such a service is not started again, because it would end in the same way.
 BAD_SETTINGS = 2
 
 

@@ -105,7 +105,7 @@ async def run_up(options: UpOptions, tell: Tell, when_ready: WhenReady) -> UpRes
             lock = held.enter_context(take_lock(options.state, words))
             port = _usable_port(options.port, "--port")
             if options.web_port is not None:
-                # The port is fixed here, so that a restarted web service has the same address.
+                # If any free port may be used, choose the port now, so that a restarted web service has the same address.
                 options = msgspec.structs.replace(options, web_port=_usable_port(options.web_port, "--web-port", port))
             state = StateFolder(options.state)
             state.make()

@@ -15,7 +15,7 @@ _POLL_S: Final = 0.3
 
 
 class _Address(msgspec.Struct, frozen=True):
-    """What the web service reports when it listens, and after each use of its ticket."""
+    """Content of the file that the web service writes when it begins to listen, and after each use of the ticket in its address."""
 
     url: str
     api: str

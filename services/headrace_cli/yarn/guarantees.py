@@ -42,7 +42,7 @@ class BoundsOf:
         self._bounds = Bounds()
 
     def work_out(self) -> Bounds:
-        """Return the guarantees and limits. Warns of everything that is converted, dropped or raised."""
+        """Return the guarantees and limits. Warns of each figure that is converted, dropped or raised."""
         default: Figures | None = None
         if "queueMaxResourcesDefault" in self._file.values:
             said = self._file.values["queueMaxResourcesDefault"]

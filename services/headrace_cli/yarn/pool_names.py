@@ -23,7 +23,7 @@ _UNUSABLE: Final = re.compile("[^-_a-zA-Z0-9:]+")
 def pool_names(queues: Sequence[Queue], warnings: Warnings) -> dict[str, str]:
     """Return the name of each queue's pool, by path.
 
-    A queue keeps its own name if that is unique in the file. Otherwise the names of the queues above are put in front.
+    A pool has the name of its queue if this name is unique in the file. Otherwise the names of the queues above are put in front of it.
     `queues` must begin with the root, and have each queue after its parent.
     """
     usable = {queue.path: [_UNUSABLE.sub("-", part) for part in queue.path.split(".")[1:]] for queue in queues[1:]}

@@ -126,8 +126,8 @@ class _Translation:
             "max_running_operation_count": (
                 running := root.get("maxRunningApps", file.get("queueMaxAppsDefault", _MANY))
             ),
-            # Reservations of nodes are off, as in YARN: the file was written for a cluster without them. Nodes on which jobs fail are still
-            # held back, because applications in YARN avoid such nodes too.
+            # Switch reservations of nodes off: the file was written for a cluster of YARN, which has no such reservations. Nodes on which
+            # jobs fail are still held back, because applications in YARN avoid such nodes too.
             "node_reservation_time": None,
             "preempt_at_bound_for_owed_jobs": None,
             "main_resource": "memory" if self._bounds.by_memory else None,
@@ -276,7 +276,9 @@ class _Translation:
         return {"create_ephemeral_subpools": True} | ({"ephemeral_subpool_config": subpools} if subpools else {})
 
     def _timeouts(self, queue: Queue, values: dict[str, float]) -> dict[str, object]:
-        """Return the timeouts and the threshold that the queue sets itself. Its pool inherits all others from its parent, as in YARN."""
+        """Return the timeouts and the threshold that the queue sets itself. The pool inherits the values that its queue does not set from
+        its parent, as in YARN.
+        """
         names = {
             "fairSharePreemptionTimeout": "fair_share_starvation_timeout",
             "minSharePreemptionTimeout": "min_share_preemption_timeout",

@@ -39,8 +39,8 @@ from headrace_fair_share.hdrf.model import Sharing
 #: After this many problems, the rest of a request is not checked. Any user may request changes of all pools, the text of one problem takes
 #: up to 100 ms to make, and the process decides nothing else in that time.
 _MOST_PROBLEMS: Final = 100
-#: After this many different unknown keys, the remaining changes of a request are not applied, because each unknown key is compared with all
-#: options, which takes time.
+#: After this many different unknown keys, the remaining changes of a request are not applied: to suggest names, each unknown key is
+#: compared with all options, which takes time.
 _MOST_UNKNOWN: Final = 200
 #: Largest number of problems that are reported of a stored configuration.
 _MOST_TOLD: Final = 3
@@ -82,7 +82,7 @@ class TreeConfiguration:
         self._tree = tree
         self._bounds = bounds or TreeBounds()
         self.pools = self.in_force = PoolTree(Tree(tree=tree))
-        #: Reason why `pools` is not in force yet; empty if it is in force.
+        #: Reason why the configuration `pools` is not in force yet; empty if it is in force.
         self.held_back = ""
         self.revision = 0
         #: Reason why the stored configuration cannot be used; empty if it can be used. While it cannot be used, the previous configuration

@@ -73,7 +73,7 @@ class Draft:
         self._options = before.options
         self._index: PoolTree | None = before
         self._touched: dict[PoolName, None] = {}
-        #: Attributes that the changes name, by pool; options of the tree have an empty pool name.
+        #: Attributes that the changes set, each with the name of the pool. Options of the tree have an empty pool name.
         self._named: set[tuple[PoolName, str]] = set()
         self.problems: list[Refusal] = []
         self._repeated = 0
@@ -256,7 +256,7 @@ class Draft:
         except Defects as defects:
             self.problems.extend(map(BadRequest.of, defects.problems))
             return before
-        # The usable attributes are applied in any case, so that all broken rules are found at once.
+        # Usable attributes are applied even if others are unusable, so that all broken rules are found at once.
         changed, problems = POOL_ATTRIBUTES.usable(before, plain, place)
         self.problems.extend(map(BadRequest.of, problems))
         if not self._rights.administers(rights_at):

@@ -14,7 +14,8 @@ from headrace.wire.codec import BadMessage, encode
 from headrace.wire.groups import AskGroups, GroupsOfPerson
 from headrace.wire.refusals import NotAllowed, NotReady, decode_answer
 
-#: Seconds that a request waits for admission. Admission itself waits a second for the name service of its host.
+#: Seconds that a request waits for admission's answer. It is longer than the second that admission itself waits for the name service of its
+#: host.
 _WAIT_S: Final = 1.5
 
 A = TypeVar("A")

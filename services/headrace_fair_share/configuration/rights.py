@@ -50,7 +50,8 @@ class RightsInTree:
     def administers(self, pool: PoolName) -> bool:
         """Return True if the person may do in this pool what only administrators may do.
 
-        Only administrators may set attributes of administrators and unknown attributes, and give names outside the pattern for users.
+        Only administrators may set unknown attributes and attributes reserved for administrators, and give names that do not match the
+        pattern for users.
         """
         return self._has(Right.ADMINISTER, pool)
 

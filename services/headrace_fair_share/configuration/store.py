@@ -28,7 +28,8 @@ from headrace_fair_share.configuration.change_decisions import Change, StoredTre
 
 #: Largest size in bytes of a stored tree. Trees that keep the rules and have names of ordinary length stay far below it.
 LARGEST_TREE_BYTES = 500 * 1024
-#: Seconds that a write may take. The client waits for 4 s and must be able to learn why the change was not written.
+#: Seconds that a write may take. It is less than the 4 s for which the client waits, so that the client learns why its change was not
+#: written.
 _WRITE_S = 2.0
 #: Longest time in seconds that a change may wait for its turn. After that the change is refused, because its client would give up before
 #: the change is written.

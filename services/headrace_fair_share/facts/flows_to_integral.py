@@ -56,7 +56,7 @@ def flows_of(pools: Sequence[PoolInput], total: Resources, *, distribute: bool) 
 
 
 def with_grants(flows: list[PoolFlow], grants: Mapping[PoolName, float]) -> list[PoolFlow]:
-    """Return the flows with the grants that their pools got in the previous update.
+    """Return the flows, completed by the grants that their pools got in the previous update.
 
     The grant of a pool is the largest component of its granted share.
     """

@@ -43,7 +43,9 @@ class KnownVolumes:
         self.chain.add(dt_us, total, flows, saturation_period_s(pools), at_ms)
 
     def on_answer(self, answer: AdvanceAnswer) -> Advance | None:
-        """Apply integral's answer to the oldest unconfirmed advance. Return the advance to send next, None to send none now."""
+        """Apply integral's answer to the oldest unconfirmed advance. Return the advance to send next; None if no advance is to be sent
+        now.
+        """
         match answer:
             case Advanced():
                 if not self.chain.on_confirmed(answer):

@@ -91,7 +91,7 @@ class KnownOperations:
         self.by_id: dict[OperationId, KnownOperation] = {}
         #: False until admission has reported all operations.
         self.are_known = False
-        #: Operations of the pages of live operations that were received so far; empty again after the last page.
+        #: Operations on the pages received so far; empty again after the last page.
         self._gathered: dict[OperationId, KnownOperation] = {}
 
     def gather(self, page: Iterable[LiveOperation]) -> None:

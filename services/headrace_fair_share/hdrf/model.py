@@ -82,7 +82,7 @@ class PoolInput(msgspec.Struct, frozen=True, kw_only=True):
     burst_guarantee: Resources = ZERO
     #: Upper bound of the share that the pool is granted from its volume, as a multiple of its flow ratio. None: the tree's value.
     relaxed_share_multiplier_limit: float | None = None
-    #: Used only by the service that advances the volumes; shares do not depend on it.
+    #: True: the pool accepts free volume. Used only by the service that advances the volumes; shares do not depend on it.
     can_accept_free_volume: bool = True
     #: Used only by the service that advances the volumes. None: the tree's value.
     distribute_free_volume: bool | None = None

@@ -38,7 +38,8 @@ def double_at(place: int) -> float:
 
 
 def largest(low: float, high: float, holds: Callable[[float], bool]) -> float:
-    """Find the largest double from `low` to `high` for which `holds` is true. `holds` changes from true to false at most once.
+    """Find the largest double from `low` to `high` for which `holds` is true. From `low` to `high`, `holds` may change only once, from true
+    to false.
 
     Raises `BrokenInvariant` if `low` is above `high`, or if `holds` is false at `low` and the bounds differ.
     """

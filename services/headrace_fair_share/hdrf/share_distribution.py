@@ -111,7 +111,7 @@ class Distribution:
         return marks
 
     def _down(self, given: Bools, suggestions: Floats, shares: Floats) -> None:
-        """Go down level by level, from the elements that already have a share to everything below them."""
+        """Distribute shares level by level, from the elements that already have a share (`given`) to everything below them."""
         for pools in self.layout.pool_levels:
             family = self.layout.children_of(pools[given[pools]])
             if not len(family.parents):

@@ -83,7 +83,7 @@ def weight_after_usage(weight: Floats, average_usage_share: Floats) -> Floats:
 
 
 def offers_of(layout: Layout, pools: PoolArrays, weight: Floats, place: Ints) -> Offers:
-    """Return the offers to children, from weights and the positions of operations in fifo pools."""
+    """Return the offers to children, computed from `weight` and from `place`, the positions of operations in fifo pools."""
     ratio, rank = np.ones(layout.size), np.zeros(layout.size)
     for family in layout.families:
         first = np.searchsorted(family.owner, np.arange(len(family.parents)))

@@ -32,7 +32,7 @@ _HUGE_SLOPE: Final = 1.5 * 2.0 ** (52 + 30)
 _COARSE_VALUE: Final = 1.5 * 2.0 ** (52 - 30)
 #: Slope above which sums of coarse slopes are no longer exact.
 _HUGE: Final = 2.0**38
-#: Up to this number of pools, the numbers of pools fit into 16-bit integers. These are sorted faster, digit by digit.
+#: Largest number of pools whose numbers fit into 16-bit integers. Such integers are sorted faster, digit by digit.
 _SMALL: Final = 2**15 - 1
 
 

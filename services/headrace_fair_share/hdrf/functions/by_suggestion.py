@@ -133,7 +133,7 @@ def _bends(curves: Curves, over: Floats, suggestion: Floats, same: Bools) -> tup
 
 
 def _merged(points: _Points, floor: Floats, after: Ints, t: Floats, flat: Bools, jumps: Ints) -> _Points:
-    """Return the points and additional points: one at every bend, and one before every jump.
+    """Return the points, with two kinds of points added: one at every bend, and one before every jump.
 
     The point before a jump has the suggestion that covers the upper end of the jump.
     """
