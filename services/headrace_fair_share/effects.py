@@ -16,7 +16,7 @@ from headrace_fair_share.update.update_facts import UpdateFacts
 
 
 class UpdateSooner(msgspec.Struct, frozen=True):
-    """Something changed: the next update may be due sooner than the engine said."""
+    """Call `seconds_until_update` again: something changed, and the next update may be due sooner than the engine said."""
 
 
 class SendAdvance(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ class Compute(msgspec.Struct, frozen=True):
     cut: UpdateFacts
     #: True: compute from scratch, without results kept from previous updates.
     afresh: bool
-    #: True: compute on the event loop, because it ends before a thread would start. False: compute in a worker thread.
+    #: True: compute on the event loop, because the update ends before a thread would have started. False: compute in a worker thread.
     is_brief: bool = False
 
 
@@ -49,14 +49,14 @@ class Publish(msgspec.Struct, frozen=True):
 
 
 class KeepBrokenTree(msgspec.Struct, frozen=True):
-    """Write a tree on which the algorithm failed to a file, for debugging."""
+    """Write a tree to a file for debugging, because the algorithm failed on it or its shares were wrong."""
 
     tree: TreeInput
     fault: Exception
 
 
 class StepDown(msgspec.Struct, frozen=True):
-    """Check whether another process leads with this term. If so, end this process."""
+    """Check whether another process leads with the given term. If so, end this process."""
 
     term: Term
     told_by: str

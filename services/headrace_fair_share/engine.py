@@ -5,8 +5,8 @@ chain of calls and effects, in which each call reports the result of the previou
 
     on_update_due -> SendAdvance -> on_advance_answer (again and again) -> Compute -> on_updated -> Publish -> on_published
 
-An update has a frozen input. It is computed outside the event loop if it takes long, and takes effect as a whole. If it fails, the previous
-shares stay in force.
+The input of an update is frozen. An update that takes long is computed in a thread beside the event loop. Its results come into force all
+at once. If it fails, the previous shares stay in force.
 """
 
 from __future__ import annotations
@@ -59,31 +59,31 @@ from headrace_fair_share.yarn.shortage import YarnState
 
 #: Additional time that an update waits for volumes, in microseconds per thousand pools.
 _ADVANCE_US_PER_THOUSAND = 50_000
-#: Largest number of faults for which the tree is written to a file, in one run of the service. Each different fault counts once.
+#: Largest number of different faults of updates for which the tree is written to a file, in one run of the service.
 _MOST_FAULTS = 10
-#: Longest error message in characters; bounded because every part of a snapshot repeats it.
+#: Largest length of an error message in characters. It is bounded because every part of a snapshot repeats the message.
 _LONGEST_FAULT = 2_000
 
 
 class EngineOptions(msgspec.Struct, frozen=True):
     """The settings that the engine reads."""
 
-    #: Largest age of usage in microseconds at which it counts. While usage is older, time does not count for starvation.
+    #: Largest age in microseconds at which usage counts. While the newest usage is older, time does not count for starvation.
     usage_counts_within_us: int = 2_000_000
     most_missed_advances: int = 10_000
-    #: Microseconds that an update waits for volumes.
+    #: Longest time in microseconds that an update waits for volumes.
     advance_budget_us: int = 20_000
     #: Shortest time between two updates, in microseconds.
     update_spacing_us: int = 5_000
     #: Longest time between two updates, in microseconds; 0: it depends on the number of operations.
     update_period_us: int = 0
-    #: Microseconds after which an update is computed from scratch, without results kept from previous updates.
+    #: Microseconds between two updates that are computed from scratch, without results kept from previous updates.
     full_update_period_us: int = 5_000_000
     bounds: TreeBounds = TreeBounds()
 
 
 class FairShareEngine:
-    """The engine of one tree in one run of the service. With term 0 it only collects facts."""
+    """The engine of one tree in one run of the service. While its term is 0 (on a standby), it only collects facts."""
 
     def __init__(self, tree: TreeName, term: Term, options: EngineOptions) -> None:
         self._tree = tree
@@ -102,11 +102,11 @@ class FairShareEngine:
         self.updates = self.failed_updates = 0
         #: Number of incremental updates whose shares differed from those of an update from scratch.
         self.wrong_updates = 0
-        #: Number of resting operations that the last update skipped.
+        #: Number of resting operations (`update.unsaturated.resting`) that the last update skipped.
         self._resting = 0
         self._ephemeral_pools = ReportedEphemeralPools(tree)
-        #: The configuration, and the ephemeral pools that exist under it. None until requested, because finding ten thousand pools takes 50
-        #: ms.
+        #: The configuration in force, and the ephemeral pools that exist under it. None until they are requested, because finding ten
+        #: thousand ephemeral pools takes 50 ms.
         self._standing: tuple[PoolTree, Sequence[Pool]] | None = None
         self.time = CountedTime()
         self._averages = UsageAverages()
@@ -126,9 +126,9 @@ class FairShareEngine:
         return Outcome(None)
 
     def on_operations(self, operations: Iterable[LiveOperation], now: Moment) -> Outcome[None, Effect]:
-        """Take the last page of live operations, which together replace everything known.
+        """Take the last page of live operations. All pages together replace all operations known before.
 
-        Admission reports the ephemeral pools again afterwards.
+        The known ephemeral pools are forgotten too: admission reports them again after this page.
         """
         self._ephemeral_pools.clear()
         self._standing = None
@@ -152,7 +152,7 @@ class FairShareEngine:
         return self._changed(self.usage.apply(usage, now))
 
     def on_leading(self, term: Term, saved: Iterable[Ages], now: Moment) -> Outcome[None, Effect]:
-        """Start to make updates with this term. Clocks that an earlier term saved continue from their saved ages."""
+        """Start to make updates with this term. Clocks of starvation that an earlier term saved continue from their saved ages."""
         self.volumes = KnownVolumes(self._tree, term, self._options.most_missed_advances)
         ages = [age for each in saved for age in each.ages]
         self.clocks = clocks_of(ages, self.time.now_ms)
@@ -171,8 +171,8 @@ class FairShareEngine:
     ) -> Outcome[PoolPlan | Refusal | None, Effect]:
         """Decide on a change of the configuration: return an answer, or a `WriteTree` effect.
 
-        `base` is the result of changes that will be written together with this one; None: the newest known pools. Nothing changes before
-        `on_tree_written`.
+        `base` is the result of other changes, if these will be written together with this change; None: change the newest known pools. The
+        engine itself changes only at `on_tree_written`.
         """
         if takes_away(request) and not self.operations.are_known:
             return Outcome(NotReady("the operations are not known yet"))
@@ -183,7 +183,7 @@ class FairShareEngine:
         return Outcome(decision)
 
     def on_tree_written(self, changes: Sequence[Change], revision: int, now: Moment) -> Outcome[list[PoolPlan], Effect]:
-        """Confirm changes that are durable now, and put them in force or hold them back."""
+        """Take over changes that are durable now, and put them in force or hold them back. Return the plan of each change."""
         plans = self.configuration.on_written(changes, revision)
         self._put_in_force()
         if self.configuration.held_back:
@@ -192,7 +192,7 @@ class FairShareEngine:
         return Outcome(plans, self._changed(True).effects)
 
     def on_what_if(self, request: WhatIf, person: Person, now: Moment) -> Outcome[Supposed | Refusal, Effect]:
-        """Return the update input as it is, and as it would be after the requested changes. The engine itself does not change."""
+        """Return the input of an update as it is now, and as it would be after the requested changes. The engine itself does not change."""
         if not self.operations.are_known or not self.configuration.is_known:
             return Outcome(NotReady("the operations and pools are not known yet"))
         held_back = partial(self.configuration.holds_back, ephemeral=self._ephemeral_by_parent())
@@ -206,7 +206,9 @@ class FairShareEngine:
         return self._schedule.seconds_until_due(now, len(self.operations.by_id), at_rest=at_rest, period_ms=period_ms)
 
     def on_update_due(self, now: Moment) -> Outcome[None, Effect]:
-        """Start an update: advance the volumes first. If nothing can have changed, only publish a snapshot that says so."""
+        """Start an update by advancing the volumes. If nothing can have changed since the last update, only publish that the last snapshot
+        still holds.
+        """
         nothing_new = not self._schedule.is_wanted and self._is_at_rest()
         self._schedule.on_begin(now)
         counts, complete = self._usage_counts(now), self.usage.frame.complete
@@ -226,11 +228,13 @@ class FairShareEngine:
         return self._advanced(advance, now)
 
     def on_advance_answer(self, answer: AdvanceAnswer | None, now: Moment) -> Outcome[None, Effect]:
-        """Take integral's answer to the oldest unconfirmed advance. None: no answer in time; the previous volumes are used."""
+        """Take integral's answer to the oldest unconfirmed advance. None: integral did not answer in time, so the update uses the previous
+        volumes.
+        """
         if answer is None:
             return self._advanced(None, now)
         if isinstance(answer, StaleTerm):
-            # If another process leads, this process ends. Otherwise the update continues as if there were no answer.
+            # The shell ends this process if another process leads. If not, the update continues as if there were no answer.
             return Outcome(None, [StepDown(answer.known, "integral"), *self._advanced(None, now).effects])
         return self._advanced(self.volumes.on_answer(answer), now)
 
@@ -251,7 +255,7 @@ class FairShareEngine:
     def on_update_failed(self, failure: FailedUpdate, now: Moment) -> Outcome[None, Effect]:
         """Keep the previous shares in force after the algorithm failed, and publish the error.
 
-        The tree is kept for debugging, once per fault and run of the service.
+        For debugging, the tree is written to a file, at most once for each different fault in one run of the service.
         """
         self.failed_updates += 1
         self._last_update_holds, self._resting = False, 0
@@ -261,7 +265,7 @@ class FairShareEngine:
         return Outcome(None, [*effects, Publish(frame, [], [])])
 
     def on_published(self, now: Moment) -> Outcome[None, Effect]:
-        """End the update. Readers have its shares, or will request them."""
+        """End the update: its shares are published, so readers have them or will request them."""
         self._schedule.on_end(now)
         return Outcome(None)
 
@@ -276,7 +280,7 @@ class FairShareEngine:
         return self._standing[1]
 
     def ages(self) -> list[Age]:
-        """Return the ages of all clocks, the oldest first. They are saved to survive a restart."""
+        """Return the ages of all clocks of starvation, the oldest first. They are saved, so that the clocks continue after a restart."""
         ages = self.yarn.with_ages(self.clocks.ages(self.time.now_ms), self.time.now_ms)
         return sorted(ages, key=lambda age: (-(age.below_ms or age.short_ms or 0), age.key))
 
@@ -287,10 +291,10 @@ class FairShareEngine:
         yield self.usage.check
         yield self.volumes.chain.check
         if sharing_of(self.configuration.in_force.options) is Sharing.VECTOR:
-            # Only the vector fair share is checked: YARN's shares are rounded up, and its minimums are granted even if there is not
-            # enough.
+            # Shares under YARN's rules are not checked: they are rounded up, and minimums are granted even if there is not enough for all
+            # of them.
             yield lambda: check_shares(self.items, self.pool_results)
-        # Before the first update there are no share items that the saved clocks could belong to.
+        # Check the clocks only after the first update: before it there are no share items to which saved clocks could belong.
         yield lambda: self.clocks.check(self.items.keys()) if self.updates else []
         yield lambda: misplaced(self.ephemeral_pools(), self.configuration.in_force)
 
@@ -334,7 +338,7 @@ class FairShareEngine:
         return Outcome(None, [UpdateSooner()])
 
     def _advanced(self, next_advance: Advance | None, now: Moment) -> Outcome[None, Effect]:
-        """Send the next advance if there is time, else compute the update."""
+        """Send the next advance if there is one and time for it is left, else compute the update."""
         left_us = self._wait_for_volumes_until_us - now.steady_us
         if next_advance is not None and left_us > 0:
             return Outcome(None, [SendAdvance(next_advance, left_us / 1_000_000)])
@@ -344,7 +348,9 @@ class FairShareEngine:
         return Outcome(None, [Compute(self._cut(now, self._news.take(), is_brief=is_brief), afresh, is_brief)])
 
     def _kept(self, wrong: WrongTree) -> list[Effect]:
-        """Return the effect that keeps a tree for debugging, once per fault."""
+        """Return the effect that writes a tree to a file for debugging. Empty if a tree was written for the same fault before, or for too
+        many faults.
+        """
         words = repr(wrong.fault)
         if words in self._faults or len(self._faults) >= _MOST_FAULTS:
             return []
@@ -365,11 +371,11 @@ class FairShareEngine:
         return bool(self.configuration.held_back) and self._put_in_force()
 
     def _usage_counts(self, now: Moment) -> bool:
-        """Return True if usage counts for starvation. While an operator pauses starts, it does not."""
+        """Return True if usage counts for starvation. It does not count while the tree's option `pause_starts` is set."""
         return self.usage.counts(now) and not self.configuration.pools.options.pause_starts
 
     def _is_at_rest(self) -> bool:
-        """Return True if the results of the last update stay until something changes: no clock, volume or average moves."""
+        """Return True if another update would give the same results until a fact changes: no clock, volume or average changes with time."""
         moves = len(self.clocks.running) or self.yarn.had_share_ms or self.volumes.chain.has_pools or self._averages.of
         return self._last_update_holds and not moves
 
@@ -386,8 +392,8 @@ class FairShareEngine:
     ) -> UpdateFacts:
         """Return everything known now as the input of an update.
 
-        Later changes do not affect it. The input of a brief update shares data with the engine, which is safe because such an update ends
-        before anything can change.
+        Later changes of the engine do not affect the input. The input of a brief update shares data with the engine, which is safe because
+        such an update ends before anything can change.
         """
         operations, usage, named = self.operations.by_id, self.usage.items, self.usage.named
         return UpdateFacts(
@@ -417,5 +423,5 @@ class FairShareEngine:
         )
 
     def _grants(self) -> Mapping[PoolName, float]:
-        """Return the integral shares granted by the last update, for which the volumes are charged."""
+        """Return the integral shares that the last update granted to pools; the volumes of these pools are charged for them."""
         return {name: each.grant_ratio for name, each in self.pool_results.items() if each.grant_ratio}

@@ -1,4 +1,4 @@
-"""The exchange with integral: sends an advance and receives volumes, both in as many messages as they need."""
+"""The exchange with integral: send an advance and receive the volumes, each in as many messages as its size needs."""
 
 from __future__ import annotations
 

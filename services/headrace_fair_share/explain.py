@@ -1,6 +1,6 @@
-"""The explanation of a pool: its path from the root, and which pools and operations hold what it lacks. Pure.
+"""The explanation of a pool: its path from the root, and the pools and operations that hold the resources that it lacks. Pure.
 
-It works on a copy of one update's results, in a worker thread, because it reads every element of the tree once.
+An explanation reads every element of the tree once. Therefore it is made in a worker thread, from a copy of one update's results.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from headrace_fair_share.update.binding import NEAR, Bindings
 _MOST_SIBLINGS: Final = 3
 _MOST_HOLDERS: Final = 10
 _MOST_STEPS: Final = 34
-#: An element with a bound of one of these kinds would get more if its pool had more. A limit counts only if a pool above the element sets
-#: it.
+#: Kinds of bounds. An element whose share has such a bound would get more if its pool had more. A limit counts only if a pool above the
+#: element sets it.
 _DIVIDED: Final = frozenset({BoundKind.FULL, BoundKind.LIMIT, BoundKind.SHAPE})
 
 
 class Shares(msgspec.Struct, frozen=True):
-    """The results of one update with its operations; later updates do not change them."""
+    """The results of one update, and the operations at that time; later updates do not change this copy."""
 
     tree: TreeName
     frame: ShareFrame
@@ -160,7 +160,7 @@ class _Explainer:
         return Division.WEIGHT if any(map(self._wants_more, siblings)) else Division.REST
 
     def _wants_more(self, item: ShareItem) -> bool:
-        """Return True if a larger share of its pool would give the element more."""
+        """Return True if the element would get more, should its pool get a larger share."""
         bound = self._bindings.of(item.key)
         return bound.kind in _DIVIDED and (bound.kind is not BoundKind.LIMIT or bool(bound.pool))
 
@@ -192,8 +192,8 @@ class _Explainer:
             for item in children
             if item.kind is ElementKind.OPERATION and max(item.usage_share) > 0.0
         ]
-        # A pool's excess over its share is the sum of the excesses of its operations, minus the shortages of operations that have less than
-        # their share.
+        # The excess of a pool over its share is what its operations have beyond their shares, minus what other operations of the pool lack
+        # of their shares.
         beyond = {each.pool: self._beyond(items[f"/{each.pool}"]) for each in operations}
         pools = [
             msgspec.structs.replace(

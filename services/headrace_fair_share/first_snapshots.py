@@ -1,4 +1,6 @@
-"""Trace spans of an operation's first snapshot: from the time it becomes known here until its share is published."""
+"""Trace spans of an operation's first snapshot. A span lasts from the time at which the operation becomes known here until its share is
+published.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ from headrace.wire.log import Event, OperationStarted
 from headrace.wire.snapshots import ShareItem
 from headrace.wire.trace import SpanContext, append_span, read_trace
 
-#: Largest number of operations that wait for their first snapshot. Above it the oldest are dropped: a standby, which publishes no
-#: snapshots, would otherwise keep every operation.
+#: Largest number of operations that wait for their first snapshot. If there are more, the oldest operations are dropped: otherwise a
+#: standby, which publishes no snapshots, would keep every operation.
 _MOST_WAITING: Final = 1_000
 #: Age in milliseconds up to which an operation counts as new; it is longer than a standby takes to become leader.
 _NEW_MS: Final = 60_000
@@ -46,7 +48,7 @@ class FirstSnapshots:
     def note_known(self, operations: Collection[LiveOperation]) -> None:
         """Record the new operations among all live operations. They may have started while no fair_share process received events.
 
-        If another process already published some of them, their spans are recorded again with the same ids.
+        If another process already published the share of such an operation, its span is recorded again with the same id.
         """
         if tracing.is_on():
             since_ms = tracing.now_ns() // 1_000_000 - _NEW_MS
@@ -64,7 +66,9 @@ class FirstSnapshots:
 
     @contextmanager
     def published(self, changed: Collection[ShareItem], version: str) -> Iterator[None]:
-        """Trace the publication of a snapshot. If some operations are in a snapshot for the first time, link the span with their traces."""
+        """Trace the publication of a snapshot as a span. If the snapshot is the first that contains some operations, link the span with the
+        traces of these operations.
+        """
         names = [OperationId(item.name) for item in changed if item.kind == "operation"] if self._waiting else []
         first = {name: heard for name in names if (heard := self._waiting.pop(name, None))}
         if not first:

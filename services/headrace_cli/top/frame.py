@@ -24,12 +24,12 @@ Layout = Callable[[RenderableType, int], Lines]
 
 #: A width larger than any row. A row that does not fit the screen is cut, and never wrapped.
 _WHOLE: Final = 10_000
-#: Each section that is not chosen keeps at least a part of the lines between head and foot: the number of these lines, divided by this. A
-#: section with fewer rows keeps all its rows.
+#: Divisor of the number of lines between head and foot. The result is the number of rows that each section keeps at least, also while
+#: another section is chosen. A section with fewer rows keeps all its rows.
 _KEPT_PART: Final = 8
 _FOOT: Final = "? help  Tab section  ↑↓ row  Enter open  l output  x abort  / filter  q quit"
 _OF_A_PAGE: Final = "↑↓ scroll  Esc back"
-#: An action in words, by its verb; `{}` stands for the name.
+#: Actions in words, by the verb of the action; `{}` stands for the name of the operation or node.
 _ASKED: Final = {
     "abort": "abort operation {}",
     "drain": "drain node {}",
@@ -70,7 +70,7 @@ def frame(report: ClusterReport, view: View, pen: Pen, height: int, layout: Layo
 
 
 def page(things: Sequence[RenderableType], view: View, pen: Pen, height: int, layout: Layout) -> Lines:
-    """Return the lines of the opened page, from its first shown line on."""
+    """Return the lines of the opened page, beginning with the line to which the user scrolled."""
     lines = [line for thing in things for line in layout(thing, pen.width)]
     first = min(view.first_line, max(0, len(lines) - (height - 1)))
     foot = _question(view) or Text(_OF_A_PAGE, style="dim")
@@ -144,7 +144,9 @@ def _section(
 
 
 def _question(view: View) -> Text | None:
-    """Return the question whether to carry out the action of a key, or else the result of the last action; None if there is neither."""
+    """Return the question whether to carry out the action that a key asked for. Without such an action, return the result of the last
+    action; None if there is none.
+    """
     if view.asks is not None:
         return Text(
             f"{_ASKED[view.asks.verb].format(view.asks.name)}? y does it, any other key does not", style="bold yellow"

@@ -26,7 +26,7 @@ from headrace_cli.top.cluster_report import MOST_OPERATIONS, ClusterReport
 from headrace_cli.top.view import Entry, Opened, Section, View
 
 _SHORTEST_BAR: Final = 8
-#: Width of a pool's columns without its name and its bar, in characters.
+#: Width in characters of all columns of a pool except its name and its bar.
 _POOL_FIGURES: Final = 47
 _SHORTEST_NAME: Final = 16
 _LONGEST_LEAD: Final = 12
@@ -35,7 +35,7 @@ Cells = Sequence[Text | str]
 
 
 class Rows(NamedTuple):
-    """One section: its columns, and a row for each entry. The cells of a row are made when the row is shown."""
+    """One section: its columns, and a row for each entry. The cells of a row are made only when the row is shown."""
 
     heads: Sequence[str]
     #: Heads of the columns that contain figures.
@@ -52,7 +52,7 @@ class Pen(NamedTuple):
     ascii_only: bool = False
     #: Time zone for times of day; None: the machine's zone.
     zone: tzinfo | None = None
-    #: Largest number of columns of a bar.
+    #: Largest width of a bar in characters.
     longest_bar: int = 24
 
 
@@ -62,14 +62,16 @@ def rows_of(report: ClusterReport, view: View, section: Section, pen: Pen) -> Ro
 
 
 def share_bar(share: ShareItem, width: int, *, ascii_only: bool) -> Text:
-    """Return a bar whose width stands for the cluster: usage, demand beyond it, and marks at fair share and guarantee."""
+    """Return a bar whose whole width stands for the cluster. It shows usage, demand beyond the usage, and marks at fair share and
+    guarantee.
+    """
     name = share.dominant_resource
     full, shade, fair_mark, guarantee_mark, both_marks = "#.|+*" if ascii_only else "█░│◇◈"
     used, wanted, fair, guarantee = (
         _columns(component(each, name), width)
         for each in (share.usage_share, share.demand_share, share.fair_share.total, share.strong_guarantee_share)
     )
-    # The bar of the chosen row is not reversed: a full bar would look empty.
+    # The chosen row is shown reversed, except for its bar: a reversed full bar would look empty.
     made = Text(style="not reverse")
     for place in range(1, width + 1):
         marks = (place == fair, place == guarantee)
@@ -83,7 +85,7 @@ def share_bar(share: ShareItem, width: int, *, ascii_only: bool) -> Text:
 
 
 def _columns(share: float, width: int) -> int:
-    """Return the number of columns for a share: at least one unless the share is zero."""
+    """Return the width in characters for a share: at least one unless the share is zero."""
     return min(width, max(1, round(share * width))) if share > 1e-9 else 0
 
 
@@ -123,7 +125,7 @@ def _pools(report: ClusterReport, view: View, pen: Pen) -> Rows:
 
 
 def _short_lead(lead: str) -> str:
-    """Return the branches before a name. If there are many levels, the first levels are cut off."""
+    """Return the lines of the tree that are drawn before a pool's name. If there are many levels, the first levels are cut off."""
     return lead if len(lead) <= _LONGEST_LEAD else "…" + lead[-_LONGEST_LEAD + 1 :]
 
 
@@ -276,7 +278,7 @@ def entries_of(report: ClusterReport, view: View, pen: Pen) -> dict[Section, Seq
 
 
 def first_shown(place: int, room: int, count: int) -> int:
-    """Return the first row to show, so that the row at `place` is visible."""
+    """Return the position of the first row to show, chosen so that the row at `place` is visible."""
     return max(0, min(place - room // 2, count - room))
 
 

@@ -28,7 +28,7 @@ class Opened(NamedTuple):
 
 
 class Action(NamedTuple):
-    """A change that a key asks for, and that a second key confirms."""
+    """A change for which the user pressed a key, and which a second key must confirm."""
 
     #: `abort` an operation; `drain` or `undrain` a node.
     verb: str
@@ -44,7 +44,7 @@ class Entry(NamedTuple):
 
 Entries = Mapping[Section, Sequence[Entry]]
 
-#: Orders of each section, the default first.
+#: Names of the orders in which the rows of each section can be sorted, the default first.
 ORDERS: Final[Mapping[Section, Sequence[str]]] = {
     Section.POOLS: ("tree", "usage", "demand", "shortage", "name"),
     Section.OPERATIONS: ("newest", "usage", "progress", "pool", "user"),
@@ -52,14 +52,14 @@ ORDERS: Final[Mapping[Section, Sequence[str]]] = {
     Section.STARVING: ("longest", "name"),
     Section.PREEMPTIONS: ("newest", "pool"),
 }
-#: Actions of keys: by key, and by the kind of the chosen row or of the opened page.
+#: Actions by key and by the kind of the chosen row or of the opened page.
 _ACTIONS: Final = {
     ("x", "operation"): "abort",
     ("x", "output"): "abort",
     ("d", "node"): "drain",
     ("u", "node"): "undrain",
 }
-#: Pages that keys open: by key, and by the kind of the chosen row or of the opened page.
+#: Pages to open, by key and by the kind of the chosen row or of the opened page.
 _PAGES: Final = {("l", "operation"): "output", ("e", "operation"): "operation", ("e", "output"): "operation"}
 _SECTIONS: Final = tuple(Section)
 _STEPS: Final = {"up": -1, "k": -1, "down": 1, "j": 1, "page up": -10, "page down": 10, "home": -(10**6), "end": 10**6}
@@ -89,7 +89,7 @@ class View(msgspec.Struct, frozen=True):
     is_over: bool = False
 
     def order(self, section: Section) -> str:
-        """Return the name of a section's order."""
+        """Return the name of the chosen order of a section's rows."""
         orders = ORDERS[section]
         return orders[self.orders.get(section, 0) % len(orders)]
 
@@ -105,7 +105,7 @@ class View(msgspec.Struct, frozen=True):
 
 
 def on_key(view: View, key: str, entries: Entries) -> View:
-    """Return the view after a key. `entries` are the rows of each section as they are shown."""
+    """Return the view after the user pressed `key`. `entries` contains the rows of each section, as they are shown."""
     view = _with(view, note="")
     if view.asks is not None:
         return _with(view, asks=None, confirmed=view.asks if key == "y" else None)
@@ -120,8 +120,8 @@ def on_key(view: View, key: str, entries: Entries) -> View:
     about = view.opened or _opened_by_row(view, entries)
     if about is not None and (key, about.kind) in _ACTIONS:
         if view.opened is None and view.has_lost_its_row(view.section, entries[view.section]):
-            # While the chosen row is gone, the first row is marked. The user did not choose the first row, so no action is offered for
-            # it.
+            # While the chosen row is gone, the first row is marked in its place. No action is offered for the first row then, because the
+            # user did not choose it.
             return _with(view, note="the chosen row is gone: choose a row")
         return _with(view, asks=Action(_ACTIONS[key, about.kind], about.name))
     if about is not None and (key, about.kind) in _PAGES:

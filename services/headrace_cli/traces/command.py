@@ -19,7 +19,7 @@ from headrace_cli.traces.waterfall import trace_of_operation, traced_operations,
 
 
 class SpansElsewhere(HeadraceError):
-    """Spans go to a collector, and this machine keeps none."""
+    """Raised because spans go to a collector, and this machine keeps none."""
 
     def __init__(self, endpoint: str, sought: str) -> None:
         super().__init__(f"spans go to the collector at {endpoint}: look there for {sought}")

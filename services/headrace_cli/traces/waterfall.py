@@ -46,12 +46,12 @@ class Waterfall(msgspec.Struct, frozen=True):
 
     @property
     def is_cut(self) -> bool:
-        """True if jobs may be missing: only the first `TRACED_JOBS` jobs of an operation are traced, and all of these are shown."""
+        """True if the trace may lack jobs: it contains `TRACED_JOBS` jobs, and further jobs of an operation are not traced."""
         return any(row.attributes.get("job") == TRACED_JOBS - 1 for row in self.spans)
 
 
 def trace_of_operation(spans: Collection[Span], operation: str) -> str | None:
-    """Return the newest trace of the start of an operation, or None."""
+    """Return the id of the newest trace of an operation's start; None if there is none."""
     starts = [span for span in spans if span.attributes.get("operation") == operation and span.name in _STARTS]
     return max(starts, key=lambda span: span.start_ns).trace_id if starts else None
 
@@ -62,15 +62,15 @@ def traced_operations(spans: Collection[Span]) -> list[str]:
     return list(dict.fromkeys(str(span.attributes["operation"]) for span in starts if "operation" in span.attributes))
 
 
-#: Names that the client and admission give to the span of a start.
+#: Names of the span of an operation's start; the client and admission each use one of them.
 _STARTS: Final = frozenset({"start request", "StartOperation"})
 
 
 def waterfall(spans: Collection[Span], trace_id: str) -> Waterfall:
     """Return the spans of a trace as a waterfall.
 
-    A span whose parent is missing has no indentation. The parent is not over yet, or belongs to another program. If a
-    span was reported twice, for example by a process and by its successor, the first report counts.
+    A span whose parent is missing has no indentation. Such a parent is not over yet, or belongs to another program. If a span was reported
+    twice, for example by a process and by its successor, the first report counts.
     """
     ids: dict[str, Span] = {}
     for span in spans:
@@ -116,7 +116,7 @@ def _row(span: Span, depth: int, first_ns: int) -> Row:
 
 
 def _bar(row: Row, whole_ms: float, width: int) -> str:
-    """Return a bar at the time of the span, at least one character wide."""
+    """Return a bar, at least one character wide, that shows when the span ran."""
     scale = width / whole_ms if whole_ms else 0.0
     first = min(int(row.start_ms * scale), width - 1)
     return " " * first + "█" * max(1, min(round(row.took_ms * scale), width - first))

@@ -166,7 +166,7 @@ def _run(options: UpOptions, screen: Screen) -> int:
         return False
 
     def tell(words: str) -> None:
-        # Printing fails if the terminal was closed. The processes are stopped in order anyway.
+        # Printing fails if the terminal was closed. That error must not keep the processes from being stopped group by group.
         with suppress(OSError):
             screen.say(words, whole=True)
 
@@ -203,7 +203,8 @@ def _welcome(screen: Screen, options: UpOptions, ready: Ready) -> None:
     for warning in ready.warnings:
         screen.say(warning, style="yellow")
     out.print("\nIn another terminal:")
-    # If the printed commands would otherwise use another state folder or the cluster of a login, they begin by setting HEADRACE_STATE.
+    # Without HEADRACE_STATE, the printed commands might use another state folder, or a cluster in which the user logged in. Then the first
+    # printed command sets it.
     elsewhere = {name: value for name, value in os.environ.items() if name != "HEADRACE_STATE"}
     if options.state != state_folder(elsewhere) or SavedServers().names():
         out.print(Text(f"  export HEADRACE_STATE={options.state}"), soft_wrap=True)

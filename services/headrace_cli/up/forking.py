@@ -1,8 +1,8 @@
 """The nursery: a process that imports all services once, forks a process for each of them, and ends.
 
-A service spends most of its start on imports. Forked services start in half the time and share the memory of the imports. They become
-children of `up`, which adopts the orphans of the nursery. In all other respects they behave as if `up` had started each service on its
-own. When `up` restarts a service later, it does start it on its own.
+A service spends most of its start on imports. Forked services start in half the time and share the memory of the imports. When the nursery
+ends, the services become children of `up`, which adopts orphans. In all other respects they behave as if `up` had started each service on
+its own. When `up` restarts a service later, it starts that service without a nursery.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headrace.own_process import adopt_orphans
 from headrace_cli.up.processes import Command, open_log
 
 _MODULE = ["-m", "headrace_cli.up.forking"]
-#: Keeps numpy's library for matrices from starting threads. Threads do not survive a fork, and no service needs them.
+#: Environment that keeps numpy's library for matrices from starting threads. Threads do not survive a fork, and no service needs them.
 _NO_THREADS = {"OPENBLAS_NUM_THREADS": "1"}
 #: Fields of /proc/<pid>/stat with the begin and the end of the command line, counted after the process name.
 _COMMAND_LINE = slice(45, 47)
@@ -29,7 +29,7 @@ _COMMAND_LINE = slice(45, 47)
 class Nursery:
     """Starts a process that forks all services. The first `claim` of a service waits until all services are forked.
 
-    If a module cannot be imported, or the kernel does not let this process adopt orphans, nothing is forked.
+    If a module cannot be imported, or the kernel does not let this process adopt orphans, nothing is forked, and `claim` returns None.
     """
 
     def __init__(self, commands: Mapping[str, Command], environment: Mapping[str, str]) -> None:
@@ -47,8 +47,8 @@ class Nursery:
         )
 
     def claim(self, name: str) -> int | None:
-        """Return the process id of a forked service, at the first call for it. None if the process was not forked and must be started
-        on its own.
+        """Return the process id of a forked service. None at any later call for the same service, or if it was not forked: then the process
+        must be started on its own.
         """
         if name in self._expected:
             told, _ = self._process.communicate()
@@ -85,7 +85,9 @@ def _become(name: str, log: str, argv: list[str]) -> None:
 
 
 def _show(argv: list[str]) -> None:
-    """Write the command line where `ps` reads it, over the longer command line of the nursery."""
+    """Overwrite the command line that `ps` shows. It is the command line of the nursery until then, which is longer, so there is enough
+    space.
+    """
     with open("/proc/self/stat", "rb") as file:
         start, end = map(int, file.read().rpartition(b")")[2].split()[_COMMAND_LINE])
     with open("/proc/self/mem", "r+b", buffering=0) as memory:

@@ -1,8 +1,8 @@
 """The guard: a small process that ends what `headrace up` started if `up` is killed before it can do that itself.
 
-The guard waits until its standard input is closed, which the kernel does no matter how `up` dies. After an orderly stop
-nothing is left to end. The guard also holds the lock of the state folder (it inherits the descriptor), so the next `up`
-waits until the guard is done.
+The guard waits until its standard input is closed; the kernel closes it no matter how `up` dies. If `up` stopped everything before, the
+guard finds nothing to end. The guard also holds the lock of the state folder (it inherits the descriptor), so the next `up` waits until the
+guard is done.
 """
 
 from __future__ import annotations

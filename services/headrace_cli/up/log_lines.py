@@ -22,11 +22,11 @@ def size_of(path: Path) -> int:
 
 
 def tail(path: Path, lines: int, *, since: int = 0) -> list[str]:
-    """Return the last lines of a file, from byte `since` on."""
+    """Return the last lines of a file, at most `lines`, and none from before byte `since`."""
     try:
         with open(path, "rb") as file:
             end = file.seek(0, os.SEEK_END)
-            # If the file is shorter than `since`, it was truncated meanwhile, and is read from its beginning.
+            # If the file is shorter than `since`, it was truncated meanwhile. Then the lines may come from anywhere in the file.
             file.seek(max(since if since <= end else 0, end - _TAIL_BYTES))
             return file.read().decode(errors="replace").splitlines()[-lines:]
     except OSError:
@@ -44,7 +44,7 @@ def last_words(path: Path, since: int) -> str:
 
 
 def _error_of(line: str) -> str:
-    """Return the text of a log line of level error. Empty for any other line."""
+    """Return the text of a log line whose level is error. Empty for any other line."""
     try:
         event = msgspec.json.decode(line, type=dict[str, object])
     except msgspec.DecodeError:

@@ -1,4 +1,6 @@
-"""Keep the logs of `headrace up` small. Every process appends to its log, so a log can be truncated while it is written."""
+"""Keep the logs of `headrace up` small. Every process opens its log for appending, so the log can be truncated while the process writes to
+it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
-#: Size in bytes above which a log is moved to `NAME.1`, replacing an older one. Lines that are written during the move are lost.
+#: Size in bytes above which the content of a log is moved to `NAME.1`, where it replaces older content. Lines that are written during the
+#: move are lost.
 LARGEST_LOG_BYTES: Final = 16 * 1024 * 1024
 _POLL_S: Final = 10.0
 
@@ -42,7 +45,7 @@ def _logs(state: Path) -> Iterator[Path]:
 
 
 def _keep(log: Path, old: Path) -> None:
-    """Copy a log as far as the disk has space. If the disk is full, old lines are lost, so that new lines have space."""
+    """Copy a log to `old`, as far as the disk has space. If the disk is full, some lines are lost, so that new lines have space."""
     with contextlib.suppress(OSError):
         old.unlink(missing_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

@@ -25,7 +25,7 @@ class NodeOption(msgspec.Struct, frozen=True):
     #: Tree of the node; empty: the user named none.
     tree: TreeName | Literal[""] = ""
     tags: list[str] = []
-    #: Numbers of the GPU devices of the host that the node offers, with commas; empty: all that its agent finds.
+    #: Numbers of the host's GPU devices that the node offers, separated by commas; empty: all devices that its agent finds.
     gpus: str = ""
     #: Setting `containers` of the agent; empty: its default.
     containers: str = ""
@@ -89,8 +89,8 @@ def spread(nodes: Sequence[NodeOption], trees: Sequence[TreeName]) -> list[NodeO
 def parse_nodes(texts: list[str]) -> list[NodeOption]:
     """Parse all values of `--node`. Raises `BadInput`, also for a name that is given twice.
 
-    No two nodes offer the same GPU device: each node gets the numbers that follow those of the node before it. With several nodes, a node
-    without `gpu` offers none.
+    No two nodes offer the same GPU device: each node gets the device numbers that follow the numbers of the node before it. If there are
+    several nodes, a node without `gpu` offers no GPU device.
     """
     nodes = [parse_node(text) for text in texts]
     names = [node.node for node in nodes]

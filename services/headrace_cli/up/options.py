@@ -33,5 +33,5 @@ class UpOptions(msgspec.Struct, frozen=True):
     ready_timeout_s: float = 60.0
     #: Treatment of running jobs at the first Ctrl-C or SIGTERM.
     stop_mode: StopMode = StopMode.INTERRUPT
-    #: Trace settings of all processes, and of clients that connect by the state folder.
+    #: Trace settings of all processes, and of clients that find the server by the state folder.
     traces: Traces = Traces()

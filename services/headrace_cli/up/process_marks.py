@@ -1,8 +1,8 @@
 """Find the processes of a state folder by their marks. Each process carries its mark itself, so no list of pids can become stale.
 
-`up` puts `HEADRACE_UP=<state folder>` into the environment of everything it starts. An agent starts its runner with
-another environment. The runner is known by the folder in its command line, and a job by `HEADRACE_RUNNER=<that folder>`
-in its environment.
+`up` puts `HEADRACE_UP=<state folder>` into the environment of everything it starts. Runners and jobs lack this variable, because an agent
+starts its runner with another environment. A runner is recognized by the folder in its command line, and a job by `HEADRACE_RUNNER=<that
+folder>` in its environment.
 """
 
 from __future__ import annotations
@@ -34,12 +34,16 @@ class Found(NamedTuple):
 
 
 def find(state: Path) -> list[Found]:
-    """Return all processes that belong to this state folder, except the caller. Processes of other users cannot be inspected."""
+    """Return all processes that belong to this state folder, except the caller. Processes of other users are not found, because they cannot
+    be inspected.
+    """
     return [Found(process.pid, role) for process, role in _ours(state)]
 
 
 def kill(state: Path, roles: frozenset[str] | None = None, number: int = signal.SIGKILL) -> None:
-    """Send a signal to all processes of the state folder, or only to processes with one of the `roles`. A reused pid is never hit."""
+    """Send a signal to all processes of the state folder, or only to processes with one of the `roles`. If a process ended meanwhile and
+    another process got its pid, that other process gets no signal.
+    """
     for process, role in _ours(state):
         if roles is None or role in roles:
             with contextlib.suppress(psutil.Error):
@@ -52,9 +56,11 @@ def _ours(state: Path) -> list[tuple[psutil.Process, str]]:
 
 
 def end_leftovers(state: Path, *, leave_jobs: bool, agents_time_s: float) -> list[Found]:
-    """End what a killed `up` left: first agents, which interrupt their jobs, then services, then everything by force.
+    """End the processes that a killed `up` left: first agents, which interrupt their jobs, then services. Then kill every process that is
+    left.
 
-    Blocks. Returns the processes that were found at first. With `leave_jobs`, runners and jobs are not ended.
+    Blocks until this is done. Returns the processes that were found before any was ended. With `leave_jobs`, runners and jobs are not
+    ended.
     """
     spared = {"runner", "job"} if leave_jobs else set()
     everything = [process for process in find(state) if process.role not in spared]

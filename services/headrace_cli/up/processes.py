@@ -1,4 +1,4 @@
-"""Start and end the supervisor's processes. Each has a session of its own, so that Ctrl-C on the terminal reaches only `up`.
+"""Start and end the supervisor's processes. Each process has a session of its own, so that Ctrl-C on the terminal reaches only `up`.
 
 The output goes to files, never through a pipe to `up`: a process that outlives `up` must not die because its pipe was
 closed.
@@ -25,8 +25,8 @@ class Command(msgspec.Struct, frozen=True):
 
     argv: list[str]
     log: Path
-    #: Environment variables that the process gets unless the user has set them. Only `spawn` applies them: the nursery forks all services
-    #: with one environment.
+    #: Environment variables that the process gets unless the user has set them. Only `spawn` applies them. Forked processes do not get
+    #: them, because the nursery forks all services with the same environment.
     defaults: Mapping[str, str] = {}
     #: True: the nursery may fork the process.
     is_forked: bool = False
@@ -50,7 +50,7 @@ def spawn(command: Command, environment: Mapping[str, str]) -> int:
 def open_log(path: Path | str) -> FileIO:
     """Open a log for appending, readable only by its owner. Raises OSError, also for a symbolic link.
 
-    The file has no buffer. On a full disk, a buffered line would be written at the end of the process and make that end
+    The file has no buffer. On a full disk, a line in a buffer would be written only when the process ends, and would make this last step
     fail.
     """
     return open(path, "ab", buffering=0, opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o600))

@@ -1,6 +1,6 @@
 """Requests that `headrace up` sends to services.
 
-They find out whether everything answers, whether all nodes are online, and what an administrator has paused.
+By these requests `up` finds out whether all services answer, whether all nodes are online, and what an administrator has paused.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ from headrace_cli.up.commands import ADMISSION, SERVICES, STANDBY, process_name
 from headrace_cli.up.options import UpOptions
 
 _POLL_S = 0.05
-#: Longest time in seconds of one attempt to connect, and of one request. Both are repeated until the caller's time is over.
+#: Longest time in seconds of one attempt to connect, and of one request. Attempts and requests are repeated until the caller's time is
+#: over.
 _TRY_S = 2.0
 _SILENT = "does not answer"
 #: Seconds between two checks for pauses.
 _PAUSES_S = 5.0
-#: States of a node whose agent sends heartbeats, whether or not jobs may start on the node.
+#: States of nodes whose agent sends heartbeats. In some of these states no jobs start on the node.
 _HEARD = frozenset({"online", "suspect", "drained", "outside", "unisolated"})
 
 
 async def wait_ready(
     place: Place, options: UpOptions, on_progress: Callable[[str, str], None]
 ) -> tuple[list[NodeView], list[str]]:
-    """Return the nodes, and the warnings about the trees, once everything is ready.
+    """Wait until everything is ready, then return the nodes and the warnings about the trees.
 
     `on_progress` is called with the process that is waited for, and with the reason, such as `does not answer`. The caller must limit the
     time.
@@ -66,7 +67,7 @@ def _client(place: Place, tree: TreeName) -> AbstractAsyncContextManager[Client]
 
 
 async def tell_pauses(place: Place, tree: TreeName, known: Sequence[str], tell: Callable[[str], None]) -> None:
-    """Report when an administrator pauses or resumes something.
+    """Report each pause by an administrator, and the end of each pause.
 
     Pauses in the `known` warnings are not reported again. Runs until cancelled.
     """
@@ -90,7 +91,7 @@ async def tell_pauses(place: Place, tree: TreeName, known: Sequence[str], tell: 
 
 
 async def tell_troubles(place: Place, tree: TreeName, tell: Callable[[str], None]) -> None:
-    """Report the troubles that services have after their start, such as entries that the log has lost."""
+    """Report the troubles that the services have now, such as entries that the log has lost."""
     with suppress(HeadraceError):
         async with _client(place, tree) as client:
             for view in await client.processes.list():

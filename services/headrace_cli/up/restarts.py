@@ -1,8 +1,8 @@
-"""The engine of the supervisor of `headrace up`: decides when a process is started again, and when a stop becomes a kill.
+"""The engine of the supervisor of `headrace up`: decides when a process is started again, and when a process that does not stop is killed.
 
-While running, a process that ends is started again after a pause, which doubles with each end. While stopping, the
-groups of processes are told to end one after another, in the order of `StopGroup`. A group that does not end in its
-time is killed. Everything is killed when the time for the whole stop is over.
+Until a stop is requested, a process that ends is started again after a pause, which doubles each time the process ends. During the stop,
+one group of processes after another gets a signal to end, in the order of `StopGroup`. A group that does not end in its time is killed.
+Everything is killed when the time for the whole stop is over.
 """
 
 from __future__ import annotations
@@ -18,25 +18,26 @@ from headrace.wire.nodes import StopMode
 
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 5.0
-#: Seconds for which a process must run to count as recovered. When it ends after that, it is started again after the shortest pause.
+#: Seconds for which a process must run to count as recovered. If it ends later than that, it is started again after the shortest pause.
 STEADY_AFTER_S = 10.0
-#: Seconds from the request to stop until everything that is left is killed. Agents end first, with their jobs, within
+#: Seconds from the request to stop until everything that is left is killed. Of this time, agents and their jobs, which end first, get
 #: `AGENTS_TIME_S`.
 STOP_TIME_S = 15.0
 AGENTS_TIME_S = 12.0
 GROUP_TIME_S = 1.0
-#: Longest pause in seconds between two restarts of a bus that stops recording again right after a restart.
+#: Longest pause in seconds between two restarts of a bus (the NATS server) that, after each restart, soon stops recording messages again.
 LONGEST_RENEWAL_PAUSE_S = 60.0
 #: Seconds in which a bus must end before its restart. A bus whose disk does not answer cannot end in this time, and is killed.
 RENEWAL_TIME_S = 5.0
-#: Exit status of a service that cannot use its settings. It is not started again, since it would end in the same way.
+#: Exit status of a service that cannot use its settings. Such a service is not started again, because it would end in the same way.
 BAD_SETTINGS = 2
 
 
 class StopGroup(enum.IntEnum):
-    """The order of stopping. Services that take work stop before services that record work. The bus stops last.
+    """The groups of processes, in the order in which they are stopped. Services that accept work stop before services that record it. The
+    bus stops last.
 
-    The web service shows the end of the jobs, and stops while the services still answer it.
+    The web service stops after the agents, so that it can show how the jobs end, and before the services to which it sends requests.
     """
 
     AGENTS = 0
@@ -92,7 +93,7 @@ class Signal(msgspec.Struct, frozen=True):
 
 
 class KillJobs(msgspec.Struct, frozen=True):
-    """Effect: kill runners and jobs. After their agents were killed, nothing else would end them."""
+    """Effect: kill runners and jobs. It follows the kill of their agents, after which nothing else would end them."""
 
 
 class KillEverything(msgspec.Struct, frozen=True):
@@ -100,7 +101,9 @@ class KillEverything(msgspec.Struct, frozen=True):
 
 
 class GiveUp(msgspec.Struct, frozen=True):
-    """Effect: report that the process cannot work. The effects of the stop follow in the same list."""
+    """Effect: report that the process cannot work and that `up` therefore stops. The effects that stop the other processes follow in the
+    same list.
+    """
 
     name: str
     status: int
@@ -115,7 +118,7 @@ class NotRecording(msgspec.Struct, frozen=True):
 
 
 class RenewBus(msgspec.Struct, frozen=True):
-    """Effect: report that the bus is started again, and end the bus."""
+    """Effect: report that the bus will be started again, and end it for this purpose."""
 
     name: str
 
@@ -180,7 +183,9 @@ class SupervisorEngine:
         return Outcome(None, [self._start(process, now) for process in self._processes.values()])
 
     def on_ended(self, ended: Ended, now: Moment) -> Outcome[None, Effect]:
-        """Plan the restart of a process that ended, or continue the stop. A bus that was ended so that it restarts is started at once."""
+        """Plan the restart of a process that ended; during a stop, continue the stop instead. A bus that was ended in order to restart it
+        is started at once.
+        """
         process = self._processes[ended.name]
         process.running = False
         if self._mode is not None:
@@ -199,7 +204,7 @@ class SupervisorEngine:
         return Outcome(None, [Restart(ended.name, ended.status, pause_s)])
 
     def on_tick(self, now: Moment) -> Outcome[None, Effect]:
-        """Do what is due now: start processes while running, kill processes while stopping."""
+        """Do what is due now: start processes whose pause is over, or kill processes whose time to end is over."""
         if self._mode is None:
             due = [process for process in self._processes.values() if _is_over(process.due_ns, now)]
             effects = [self._start(process, now) for process in due]
@@ -212,10 +217,10 @@ class SupervisorEngine:
         return Outcome(None, self._kill_group() if _is_over(self._group_deadline_ns, now) else [])
 
     def on_health(self, error: str, obstacle: str, now: Moment) -> Outcome[None, Effect]:
-        """Handle a report on the health of the bus. After one failed write, the bus writes nothing until it is started again.
+        """Handle a report on the health of the bus. A bus that records nothing is restarted once its folder can be written.
 
-        `error` says why the bus records nothing; it is empty if the bus records. `obstacle` says why the folder of the bus cannot be
-        written now.
+        The restart is needed because after one failed write the bus writes nothing more until it is started again. `error` says why the bus
+        records nothing; it is empty if the bus records. `obstacle` says why the folder of the bus cannot be written now.
         """
         known = self._not_recording
         if self.stopping or not error:
@@ -228,7 +233,7 @@ class SupervisorEngine:
         return Outcome(None, effects if obstacle else [*effects, *self._renew_bus(now)])
 
     def _renew_bus(self, now: Moment) -> list[Effect]:
-        """End the bus so that it is started again, unless that was done recently and did not help."""
+        """End the bus so that it is started again, unless a recent restart did not help."""
         if self._renewed_ns is None or now.steady_ns - self._renewed_ns > _ns(2 * LONGEST_RENEWAL_PAUSE_S):
             self._renewal_pause_s = FIRST_PAUSE_S
         elif now.steady_ns - self._renewed_ns < _ns(self._renewal_pause_s):
@@ -247,7 +252,7 @@ class SupervisorEngine:
         return Outcome(None, self._kill(now) if self.stopping else self._stop(mode, now))
 
     def checks(self) -> Iterator[Check]:
-        """Yield the check of the table of processes."""
+        """Yield the only check of this engine: of its table of processes."""
         yield self._check_processes
 
     def check(self) -> list[str]:
@@ -255,7 +260,7 @@ class SupervisorEngine:
         return run_checks(self.checks())
 
     def figures(self) -> list[Figure]:
-        """Return metrics: the number of running processes, and of processes that ended unexpectedly."""
+        """Return two metrics: the number of running processes, and the number of processes that ended unexpectedly."""
         return [
             gauge("processes_running", "processes", len(self.running()), "Number of running processes."),
             counter("processes_ended_unasked", "processes", self._unasked_ends, "Processes that ended unexpectedly."),
@@ -288,7 +293,7 @@ class SupervisorEngine:
         return self._advance(now)
 
     def _advance(self, now: Moment) -> list[Effect]:
-        """Send a signal to the first group that still runs. If this group got its signal before, do nothing."""
+        """Tell the first group that still runs to end. If this group got the signal before, do nothing."""
         left = [process for process in self._processes.values() if process.running]
         if not left:
             self._group_deadline_ns = self._deadline_ns = None

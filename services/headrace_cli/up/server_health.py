@@ -1,8 +1,8 @@
 """The health of the NATS server: whether it records messages, and whether its folder can be written again.
 
-After one failed write, a server refuses every later write to that stream until it is started again. The cause does not
-matter: no free bytes, no free inodes, a quota, an I/O error. Meanwhile it answers everything else, and names the error
-only in its health.
+After one failed write to a stream, a server refuses every later write to that stream until the server is started again, whatever the cause
+was: no free bytes, no free inodes, a quota, an I/O error. Meanwhile the server answers all other requests, and names the error only when it
+is asked for its health.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ASK: Final = "$SYS.REQ.SERVER.PING.HEALTHZ"
 _ANSWER_S: Final = 5.0
 _POLL_S: Final = 1.0
 _WRITE_ERROR: Final = "write error: "
-#: Part of the error of a server that has switched its streams off after an error of its folder.
+#: Part of the error message of a server that has switched off all its streams after an error of its folder.
 _NOT_ENABLED: Final = "not enabled"
 _PROBE: Final = ".probe"
 #: Size of a test write in bytes, more than the smallest block that the server writes.
@@ -77,7 +77,9 @@ async def watch_health(place: Place, store: Path, on_look: Callable[[Health], Aw
 
 
 def write_error_in(answer: bytes) -> str:
-    """Return why the server records nothing, according to its answer. Empty if it records, or if the answer is unreadable."""
+    """Return why the server records nothing, according to its answer to a request for its health. Empty if it records, or if the answer is
+    unreadable.
+    """
     try:
         error = msgspec.json.decode(answer, type=_Answer).data.error
     except msgspec.DecodeError:
@@ -114,7 +116,7 @@ def _try_to_write(folder: Path) -> str:
 async def _unlisted(folder: Path) -> str:
     """Return why a folder cannot be listed, or an empty string.
 
-    The server does not report this: it finds no stream in such a folder, and reports itself healthy.
+    The server does not report such a folder: it finds no stream there, and then says that it is healthy.
     """
     try:
         with os.scandir(folder) as entries:

@@ -47,7 +47,7 @@ class Unwritable(HeadraceError):
 
 @contextlib.contextmanager
 def naming_folder(path: Path) -> Iterator[None]:
-    """Turn an OSError of the block, which may name no file at all, into `Unwritable` with the name of the folder."""
+    """Turn an OSError in the block into `Unwritable`, which names the folder; the OSError may name no file at all."""
     try:
         yield
     except OSError as error:
@@ -65,7 +65,7 @@ class StateFolder:
         self.agents = path / "agents"
         self.credentials = path / "credentials"
         self.credential = path / CREDENTIAL_FILE
-        #: Certificate of the authority that vouches for the server.
+        #: Certificate of the authority that signed the server's certificate.
         self.authority = path / AUTHORITY_FILE
         self.endpoint = path / ENDPOINT_FILE
         #: Folder of the web service: its secrets and its address.
@@ -165,16 +165,16 @@ def _open_lock(path: Path) -> int:
     """Make the folder private and open its lock. Raises OSError, and `InUse` if the folder or a file in it belongs to another user."""
     link = os.lstat(path)
     is_link = stat.S_ISLNK(link.st_mode)
-    # Only links of this account and of root are followed: in a folder such as /tmp another account can make a link to any folder of this
-    # account.
+    # Follow a link only if this account or root made it. In a folder such as /tmp another account could have made a link that leads to any
+    # folder of this account.
     if is_link and link.st_uid not in (os.getuid(), 0):
         raise InUse(f"the state folder {path} is a symbolic link of another user; nothing was changed")
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (0 if is_link else os.O_NOFOLLOW))
     try:
         if os.fstat(folder).st_uid != os.getuid():
             raise InUse(f"the state folder {path} belongs to another user; nothing was changed")
-        # From here on no other account can add files. Files that another account added before are refused, because a
-        # link may lead anywhere.
+        # From here on no other account can add files. If another account added a file before, the folder is refused, because the file may
+        # be a link that leads anywhere.
         os.fchmod(folder, 0o700)
         with os.scandir(folder) as entries:
             for entry in entries:
@@ -213,7 +213,7 @@ def _lives(pid: int) -> bool:
 def port_is_free(port: int, option: str = "--port") -> bool:
     """True if a server could listen on this port of the loopback interface now. Raises `BadInput` if this user may not use the port."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # The server sets this option too, so that remains of closed connections do not block the port.
+        # The server sets this option too. With it, remains of closed connections do not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))

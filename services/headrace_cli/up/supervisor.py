@@ -54,12 +54,12 @@ from headrace_cli.up.server_health import HEALTH, Health, watch_health
 from headrace_cli.up.state_folder import InUse, StateFolder, free_port, naming_folder, port_is_free, take_lock
 from headrace_cli.up.web_address import tell_addresses
 
-#: Seconds for the agents of a killed `up` to end. They leave their jobs running.
+#: Seconds in which the agents of a killed `up` must end. They leave their jobs running.
 _TAKE_OVER_S = 5.0
 
 
 class Ready(NamedTuple):
-    """The report that everything answers."""
+    """What is reported once everything answers."""
 
     nodes: list[NodeView]
     took_s: float
@@ -90,7 +90,7 @@ class _StopAsked(NamedTuple):
 
 _Event = _Gone | _StopAsked | Health
 Tell = Callable[[str], None]
-#: Called once everything answers. If it returns True, everything is stopped.
+#: Function that is called once everything answers. If it returns True, everything is stopped.
 WhenReady = Callable[[Ready], Awaitable[bool]]
 
 
@@ -105,15 +105,15 @@ async def run_up(options: UpOptions, tell: Tell, when_ready: WhenReady) -> UpRes
             lock = held.enter_context(take_lock(options.state, words))
             port = _usable_port(options.port, "--port")
             if options.web_port is not None:
-                # The port is fixed here, so that a restarted web service has the same address.
+                # If any free port may be used, choose the port now, so that a restarted web service has the same address.
                 options = msgspec.structs.replace(options, web_port=_usable_port(options.web_port, "--web-port", port))
             state = StateFolder(options.state)
             state.make()
             left = process_marks.end_leftovers(state.path, leave_jobs=True, agents_time_s=_TAKE_OVER_S)
             if left:
                 tell(f"ended {counted(len(left), 'process')} that a killed `headrace up` had left")
-            # The certificate is removed as well: a client of a release without TLS would take a leftover `ca.pem` for the certificate of a
-            # cluster.
+            # Remove the certificate as well: a client of an older release, without TLS, would take a leftover `ca.pem` for the certificate
+            # of a cluster.
             held.callback(state.withdraw, whole=True)
             shutil.rmtree(state.web, ignore_errors=True)  # of an `up` that was killed
             write_configuration(state, options, port)
@@ -153,7 +153,7 @@ class _Supervisor:
         entries = commands(state, options)
         self._commands = {plan.name: command for plan, command in entries}
         self._engine = SupervisorEngine([plan for plan, _ in entries])
-        # The mark comes first, where it is found however long the environment is.
+        # The mark is the first variable, because it would not be found at the end of a very long environment.
         self._environment = {process_marks.UP_MARK: str(state.path), **scrubbed(os.environ)}
         self._nursery = Nursery(self._commands, self._environment)
         #: Process ids by process name. The kernel does not reuse a process id before the process is reaped.
@@ -285,7 +285,7 @@ class _Supervisor:
         self._tell(f"nothing can be recorded ({error}); {waits}. Running jobs continue")
 
     async def _keep_stores(self) -> None:
-        """Make the buckets and streams that the services wait for, and make them again when they are lost."""
+        """Create the buckets and streams for which the services wait, and create them again whenever they are lost."""
         await keep_stores(self._place(self._state.credentials / PROVISIONER), self._options.trees)
 
     def _place(self, credential: Path) -> Place:
@@ -334,7 +334,7 @@ class _Supervisor:
         self._tell(f"all logs: {self._state.logs}")
 
     def _sweep(self) -> None:
-        """End and log processes that are left after an orderly stop. Normally there are none."""
+        """End and log processes that are left after the stop. Normally there are none."""
         spared = {"runner", "job"} if self._options.stop_mode is StopMode.LEAVE else set()
         left = [process for process in process_marks.find(self._state.path) if process.role not in spared]
         if left:

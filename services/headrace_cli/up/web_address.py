@@ -1,4 +1,6 @@
-"""Prints the addresses of the web service of `headrace up`. Each address lets one browser in, and the service then writes a new one."""
+"""Prints the addresses of the web service of `headrace up`. Each address lets one browser in; then the web service writes a new address to
+its file.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ _POLL_S: Final = 0.3
 
 
 class _Address(msgspec.Struct, frozen=True):
-    """What the web service reports when it listens, and after each use of its ticket."""
+    """Content of the file that the web service writes when it begins to listen, and after each use of the ticket in its address."""
 
     url: str
     api: str

@@ -24,11 +24,12 @@ RIGHTS: Final = {_SUBMIT: "use", "aclAdministerApps": "manage"}
 
 
 def access_of_root(root: Queue, warnings: Warnings) -> dict[str, object]:
-    """Return the access options of the tree. An open root admits everybody everywhere; a closed root admits the users in lists below it.
+    """Return the access options of the tree. If the root's lists admit everybody, every user may use every pool. Otherwise a pool admits
+    only the users on its own lists and on the lists above it.
 
     If the root has no list of administrators, or names everybody there, YARN lets everybody run applications everywhere. In these cases
-    Headrace follows only the lists of `aclSubmitApps`. If the root has no list of administrators, Headrace lets nobody end applications of
-    other users.
+    Headrace does not do so, and follows only the lists of `aclSubmitApps`. If the root has no list of administrators, Headrace lets nobody
+    end applications of other users.
     """
     names = {key: _names(root, key, warnings) for key in RIGHTS}
     submit, administer = names.values()

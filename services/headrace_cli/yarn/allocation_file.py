@@ -1,6 +1,6 @@
 """Read fair-scheduler.xml into queues and values, each with its line.
 
-Values that cannot be read are reported. `translation` decides what all other values mean for pools.
+Values that cannot be read are reported. The module `translation` decides what all other values mean for pools.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Queue:
     path: str
     line: int
     is_parent: bool = False
-    #: False for the queue that YARN makes if the file does not declare it.
+    #: False for the queue `default` if the file does not declare it: YARN then makes this queue itself.
     is_declared: bool = True
     values: dict[str, Said] = field(default_factory=dict)
     children: dict[str, Queue] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Queue:
         return bool(self.children) or self.is_parent
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return a value that the file gives to this queue, else `default`."""
+        """Return a value that the file gives to this queue, or `default` if the file gives none."""
         return self.values[key].value if key in self.values else default
 
     def all(self) -> Iterator[Queue]:
@@ -96,14 +96,14 @@ class AllocationFile:
     """The content of the whole file."""
 
     root: Queue
-    #: Values for all queues, by the name of their element.
+    #: Values that apply to all queues, by the name of their XML element.
     values: dict[str, Said] = field(default_factory=dict)
     users: dict[str, Said] = field(default_factory=dict)
     #: Placement rules; None: the file has no element for them.
     rules: list[Rule] | None = None
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return a value for all queues, else `default`."""
+        """Return a value that applies to all queues, or `default` if the file does not contain it."""
         return self.values[key].value if key in self.values else default
 
 
@@ -155,7 +155,7 @@ def _users(text: str, _: str) -> Users:
 
 Reader = Callable[[str, str], Any]
 _PACKAGE: Final = "org.apache.hadoop.yarn.server.resourcemanager.scheduler.fair.policies"
-#: YARN's own policies by the names of their classes.
+#: Names of YARN's own policies, by the names of their Java classes.
 _OWN_CLASSES: Final = {
     f"{_PACKAGE}.FairSharePolicy": "fair",
     f"{_PACKAGE}.FifoPolicy": "fifo",
@@ -242,12 +242,12 @@ class _Reading:
                 file.rules = [rule for child in each.children if (rule := self._rule(child)) is not None]
             else:
                 self._value(each, "", _OF_ALL, file.values)
-        # YARN makes this queue if the file does not declare it, so it is added.
+        # YARN makes the queue `default` if the file does not declare it, so this queue is added.
         file.root.children.setdefault("default", Queue("root.default", file.root.line, is_declared=False))
         return file
 
     def _refuse_sparks(self, top: Element) -> None:
-        """Refuse Spark's fairscheduler.xml, which has the same top element. Its import would leave no pool in the tree."""
+        """Refuse Spark's fairscheduler.xml, which has the same top element. An import of such a file would remove all pools of the tree."""
         pools = [each for each in top.children if each.name == "pool"]
         inside = {child.name for pool in pools for child in pool.children}
         is_sparks = "minShare" in inside or (
@@ -259,7 +259,7 @@ class _Reading:
             self._problems.found.append(FileProblem(pools[0].line, "", "<pool>", wrong, expected))
 
     def _twice(self, element: Element, place: str, before: Said | None, code: str = "W23") -> None:
-        """Warn that a value from an earlier line, if there is one, is not used."""
+        """Warn that the value of `element` is used instead of the value of an earlier line. Do nothing if `before` is None."""
         if before is not None:
             self._warnings.say(code, element.line, place, f"is used instead of line {before.line}")
 

@@ -13,9 +13,9 @@ from headrace.pools import PartialResources
 from headrace.resources import LARGEST_AMOUNT, Resources
 
 _MIB: Final = 2**20
-#: Resources of this system by YARN's names for them.
+#: Headrace's names of resources, by YARN's names.
 _NAMES: Final = {"memory-mb": "memory", "memory": "memory", "vcores": "cpu", "gpu": "gpu", "yarn.io/gpu": "gpu"}
-#: Number of this system's units in one of YARN's units, by resource.
+#: Number of Headrace's units in one unit of YARN, by resource.
 _UNITS: Final = {"memory": _MIB, "cpu": 100, "gpu": 1}
 _OLD: Final = {"memory": re.compile(r"(-?[0-9.]+)\s*mb"), "cpu": re.compile(r"(-?[0-9.]+)\s*vcores")}
 _PARTS: Final = {"memory": re.compile(r"(-?[0-9.]+)\s*%\s*memory"), "cpu": re.compile(r"(-?[0-9.]+)\s*%\s*cpu")}
@@ -67,7 +67,7 @@ def read_amounts(text: str, place: str) -> Amounts:
 
 
 def _beside(matches: Iterable[re.Match[str]], text: str) -> str:
-    """Return the text that is left beside the matches, without the commas and blanks around them."""
+    """Return the parts of the text outside the matches, without the commas and blanks around the matches."""
     for match in sorted(matches, key=re.Match.start, reverse=True):
         text = f"{text[: match.start()]}\n{text[match.end() :]}"
     return ", ".join(part for each in text.split("\n") if (part := each.strip(" ,;")))
@@ -77,7 +77,7 @@ def whole_number(text: str) -> int | None:
     """Parse a whole number of decimal digits. Return `LARGEST_AMOUNT` for any larger number, and None for any other text."""
     if not (text.isascii() and text.isdigit()):
         return None
-    # Long numbers are not converted: Python refuses to convert thousands of digits.
+    # Do not convert a long number: Python raises an error for thousands of digits.
     digits = text.lstrip("0") or "0"
     return min(int(digits[:20]), LARGEST_AMOUNT)
 
@@ -111,7 +111,7 @@ def _new_style(text: str, place: str) -> Amounts:
 
 
 def _figure(figure: str, text: str, place: str, name: str) -> float:
-    """Return a figure without its fraction, as YARN does. Raises `BadInput`."""
+    """Return a figure as a number without its fraction: YARN cuts fractions off, too. Raises `BadInput`."""
     whole = int(_number(figure, text, place))
     if whole * _UNITS[name] > LARGEST_AMOUNT:
         raise BadInput(place, text, f"at most {LARGEST_AMOUNT // _UNITS[name]}")
@@ -131,6 +131,7 @@ def _number(figure: str, text: str, place: str) -> float:
 def _size(name: str) -> int:
     """Return the step to which amounts are rounded down, in units of `Resources`.
 
-    It is a MiB for memory, as in the file, and one unit for all other resources (for cpu, a hundredth of a core).
+    The step is one MiB for memory, which is the file's unit, and one unit of `Resources` for all other resources (for cpu, a hundredth of a
+    core).
     """
     return _MIB if name == "memory" else 1

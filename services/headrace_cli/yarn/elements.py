@@ -12,9 +12,9 @@ from xml.sax.xmlreader import AttributesImpl, Locator
 from headrace.installation.extras import require
 from headrace.tree_file.problems import FileProblem, Problems, shown
 
-#: Upper bound of the nesting of elements.
+#: Largest depth to which elements may be nested.
 MOST_NESTED: Final = 100
-#: Upper bound of the elements in one file.
+#: Largest number of elements in one file.
 MOST_ELEMENTS: Final = 200_000
 
 

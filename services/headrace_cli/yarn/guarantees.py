@@ -1,4 +1,6 @@
-"""Strong guarantees and limits of pools from the minimums and maximums of queues, changed where the rules of a tree need it."""
+"""Compute the strong guarantees and limits of pools from the minimums and maximums of queues. Figures that would break a rule of a tree are
+changed.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from headrace_cli.yarn.warnings import Warnings
 #: Amounts by resource, in units of `Resources`.
 Figures = dict[str, int]
 _MEMORY: Final = "memory"
-#: Upper bound of the queues that one warning names.
+#: Largest number of queues that one warning names.
 _MOST_NAMED: Final = 5
 
 
@@ -33,14 +35,14 @@ class BoundsOf:
 
     def __init__(self, file: AllocationFile, fair: set[str], total: Resources, warnings: Warnings) -> None:
         self._file = file
-        #: Paths of the queues with policy fair, which shares only memory.
+        #: Paths of the queues with YARN's policy fair; that policy shares only memory.
         self._fair = fair
         self._total = total
         self._warnings = warnings
         self._bounds = Bounds()
 
     def work_out(self) -> Bounds:
-        """Return the guarantees and limits. Warns of everything that is converted, dropped or raised."""
+        """Return the guarantees and limits. Warns of each figure that is converted, dropped or raised."""
         default: Figures | None = None
         if "queueMaxResourcesDefault" in self._file.values:
             said = self._file.values["queueMaxResourcesDefault"]
@@ -61,7 +63,7 @@ class BoundsOf:
         return self._bounds
 
     def resolved(self, amounts: Amounts, line: int, place: str) -> Figures | None:
-        """Return the amounts of a limit; percentages become amounts of the present total.
+        """Return a limit in amounts. A percentage becomes that part of the tree's present resources.
 
         Returns None if the tree has no resources of which to take a percentage.
         """
@@ -83,7 +85,7 @@ class BoundsOf:
         return figures
 
     def warn_if_closed(self, limit: Figures | None, line: int, place: str, what: str) -> None:
-        """Warn of a limit of 0, which closes pools. `what` names these pools and ends in `is` or `are`."""
+        """Warn of a limit of 0, which closes pools: no job can run there. `what` names these pools and ends in `is` or `are`."""
         none = ", ".join(name for name, amount in (limit or {}).items() if amount == 0)
         if none:
             self._warnings.say("W24", line, place, f"the limit of {none} is 0: {what} closed to jobs that need it")
@@ -91,7 +93,7 @@ class BoundsOf:
     def _warn_of_default(self) -> None:
         """Warn of a default limit of 0, once for all queues that it closes.
 
-        It closes the queues that set no maximum themselves, unless a minimum raises their limit.
+        A default limit of 0 closes the queues that set no maximum themselves, unless their minimum raises the limit.
         """
         closed: dict[str, list[str]] = {}
         for queue in list(self._file.root.all())[1:]:

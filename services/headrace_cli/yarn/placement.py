@@ -1,4 +1,4 @@
-"""Translate YARN's placement rules, and find the queues below which the rules need a pool for each user."""
+"""Translate YARN's placement rules, and find the queues below which these rules place each user in a pool of their own."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Placement:
     """The placement rules as the tree's option contains them, and the queues that must become hubs for these rules."""
 
     rules: list[str] = field(default_factory=list)
-    #: Paths of the queues that have a queue for each user.
+    #: Paths of the queues below which each user has a queue of their own.
     hubs: set[str] = field(default_factory=set)
 
 
 def placement(file: AllocationFile, site: YarnSite | None, names: Mapping[str, str], problems: Problems) -> Placement:
     """Translate the rules of the file. If the file has no rules, translate the default rules of YARN.
 
-    `names` are the names of the pools by the paths of their queues. Rules that cannot be translated are added to `problems`.
+    `names` gives the name of each queue's pool, by the path of the queue. Rules that cannot be translated are added to `problems`.
     """
     said = _without_rules(file, site or YarnSite()) if file.rules is None else file.rules
     rules = [each for rule in said if (each := _translated(rule, names, problems)) is not None]
@@ -59,7 +59,7 @@ def placement(file: AllocationFile, site: YarnSite | None, names: Mapping[str, s
 
 
 def _translated(rule: Rule, names: Mapping[str, str], problems: Problems) -> PlacementRule | None:
-    """Return the rule of Headrace for a rule of the file. If there is none, add a problem and return None."""
+    """Return Headrace's equivalent of a rule of the file. If there is no equivalent, add a problem and return None."""
     inner = rule.inner or rule
     if inner.name not in _NAMES:
         wrong, expected = f"{inner.name!r} is not a rule", f"one of {', '.join((*_NAMES, _NESTED))}"

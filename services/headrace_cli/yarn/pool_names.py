@@ -1,6 +1,7 @@
 """Names of pools for the queues of a file. Pure.
 
-A pool's name is unique in its tree, and may have fewer kinds of characters than the name of a queue.
+The name of a queue cannot always be kept: a pool's name must be unique in its tree, and some characters in names of queues are not allowed
+in it.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from headrace.ids import ROOT_POOL
 from headrace_cli.yarn.allocation_file import ROOT, Queue
 from headrace_cli.yarn.warnings import Warnings
 
-#: Characters that no pool's name may have.
+#: Characters that are not allowed in the name of a pool.
 _UNUSABLE: Final = re.compile("[^-_a-zA-Z0-9:]+")
 
 
 def pool_names(queues: Sequence[Queue], warnings: Warnings) -> dict[str, str]:
     """Return the name of each queue's pool, by path.
 
-    A queue keeps its own name if that is unique in the file. Otherwise the names of the queues above are put in front.
+    A pool has the name of its queue if this name is unique in the file. Otherwise the names of the queues above are put in front of it.
     `queues` must begin with the root, and have each queue after its parent.
     """
     usable = {queue.path: [_UNUSABLE.sub("-", part) for part in queue.path.split(".")[1:]] for queue in queues[1:]}

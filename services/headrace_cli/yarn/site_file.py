@@ -20,7 +20,7 @@ _FLAGS: Final = {
     "user-as-default-queue": "user_queues",
     "allow-undeclared-pools": "undeclared",
 }
-#: Options of preemption by property. An option that the file does not set is reset to its default.
+#: Options of preemption, by the name of YARN's property. An option whose property the file does not set is reset to its default.
 _PREEMPTION: Final = {
     "preemption.cluster-utilization-threshold": "yarn/cluster_utilization_threshold",
     "waitTimeBeforeKill": "yarn/wait_before_kill",
@@ -28,9 +28,9 @@ _PREEMPTION: Final = {
     "preemptionInterval": "yarn/legacy_interval",
 }
 _THRESHOLD: Final = _PREEMPTION["preemption.cluster-utilization-threshold"]
-#: Options for properties that only one of YARN's two preemption engines has.
+#: Options whose properties exist in only one of YARN's two preemption engines.
 _INTERVAL, _PAUSE = _PREEMPTION["preemptionInterval"], _PREEMPTION["waitTimeBeforeNextStarvationCheck"]
-#: Other options. They stay as they are if the file does not set them.
+#: Other options, by the name of YARN's property. An option whose property the file does not set keeps its value.
 _MORE: Final = {"update-interval-ms": "fair_share_update_period"}
 _OTHERS: Final = (
     "yarn.acl.enable",
@@ -47,7 +47,8 @@ class YarnSite(msgspec.Struct):
     undeclared: bool = True
     #: True if access lists are in force.
     acls: bool = False
-    #: True for a file of the older preemption engine, from before Hadoop 2.9: only that engine has an interval.
+    #: True if the file is for the older preemption engine, from before Hadoop 2.9. Such a file sets an interval, which only that engine
+    #: has.
     is_legacy: bool = False
     #: Options of the tree. Options of preemption that the file does not set are at their defaults, as in YARN.
     options: dict[str, object] = {}
@@ -77,7 +78,7 @@ def read_site(data: bytes, problems: Problems, warnings: Warnings) -> YarnSite:
         elif key in _PREEMPTION or key in _MORE:
             option = (_PREEMPTION | _MORE)[key]
             try:
-                # No unit is needed: YARN's periods are milliseconds, too.
+                # The numbers need no conversion: the periods of both systems are in milliseconds.
                 number = java_number(text, name) if option == _THRESHOLD else whole_number(text)
                 value = text if number is None else number
                 TREE_ATTRIBUTES.changed(TreeOptions(), {option: value}, name)

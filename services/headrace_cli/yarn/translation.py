@@ -20,7 +20,7 @@ from headrace_cli.yarn.pool_names import pool_names
 from headrace_cli.yarn.site_file import YarnSite
 from headrace_cli.yarn.warnings import Warnings
 
-#: Limit of operations to set where YARN has no limit: the default limit of a tree.
+#: Limit on the number of operations where YARN has no limit. It is the default limit of a tree.
 _MANY: Final = 50_000
 _AGGRESSIVE_MS: Final = 120_000
 _POLICIES: Final = ("fair", "fifo", "drf")
@@ -87,7 +87,7 @@ class _Translation:
         self._policies: dict[str, str] = {}
         self._judge_policies(file.root, "fair")
         fair = {path for path, policy in self._policies.items() if policy not in ("drf", "fifo")}
-        # Whether the minimum of a fifo queue counts only memory depends on the policy of its parent.
+        # For a fifo queue, the policy of its parent decides whether only the memory in its minimum counts.
         fair |= {
             each.path for each in self._queues if self._policies[each.path] == "fifo" and self._above(each) in fair
         }
@@ -120,14 +120,14 @@ class _Translation:
             "min_share_preemption_timeout": min_ms if min_ms < NEVER_MS else None,
             "max_operation_count_per_pool": _MANY,
             "max_running_operation_count_per_pool": file.get("queueMaxAppsDefault", _MANY),
-            # The rules are written even if they are the default, because otherwise the rules of an earlier file would stay.
+            # The rules are set even if they are the default, because otherwise the rules from the import of another file would stay.
             "placement_rules": self._placed.rules,
             "default_parent_pool": ROOT_POOL,
             "max_running_operation_count": (
                 running := root.get("maxRunningApps", file.get("queueMaxAppsDefault", _MANY))
             ),
-            # Reservations of nodes are off, as in YARN: the file was written for a cluster without them. Nodes on which jobs fail are still
-            # held back, because applications in YARN avoid such nodes too.
+            # Switch reservations of nodes off: the file was written for a cluster of YARN, which has no such reservations. Nodes on which
+            # jobs fail are still held back, because applications in YARN avoid such nodes too.
             "node_reservation_time": None,
             "preempt_at_bound_for_owed_jobs": None,
             "main_resource": "memory" if self._bounds.by_memory else None,
@@ -227,7 +227,7 @@ class _Translation:
             self._warnings.say("W08", queue.values["weight"].line, f"{queue.path} weight", words)
         if self._policies[queue.path] == "fifo":
             attributes["mode"] = "fifo"
-        # The attribute also applies to all pools below, so only the topmost pool with policy fair sets it.
+        # The attribute also applies to all pools below its pool, so only the topmost pool of a chain with policy fair sets it.
         if self._policies[queue.path] == "fair" and self._policies[self._above(queue)] != "fair":
             attributes["yarn_memory_only"] = True
         for key, found in (
@@ -276,7 +276,9 @@ class _Translation:
         return {"create_ephemeral_subpools": True} | ({"ephemeral_subpool_config": subpools} if subpools else {})
 
     def _timeouts(self, queue: Queue, values: dict[str, float]) -> dict[str, object]:
-        """Return the timeouts and the threshold that the queue sets itself. Its pool inherits all others from its parent, as in YARN."""
+        """Return the timeouts and the threshold that the queue sets itself. The pool inherits the values that its queue does not set from
+        its parent, as in YARN.
+        """
         names = {
             "fairSharePreemptionTimeout": "fair_share_starvation_timeout",
             "minSharePreemptionTimeout": "min_share_preemption_timeout",
@@ -312,14 +314,16 @@ class _Translation:
     # --- policies ---------------------------------------------------------------------------------------------------
 
     def _judge_policies(self, queue: Queue, above: str) -> None:
-        """Find the policy in force for each queue. Warns of policies that YARN would refuse, or under which YARN shares differently."""
+        """Find the policies in force for a queue and all queues below it. Warn of policies that YARN would refuse, or under which YARN
+        shares resources differently.
+        """
         default = self._file.get("defaultQueueSchedulingPolicy", "fair")
         policy = queue.get("schedulingPolicy", default)
         key = "schedulingPolicy" if "schedulingPolicy" in queue.values else "defaultQueueSchedulingPolicy"
         said = queue.values.get(key) or self._file.values.get(key)
         line, place = said.line if said else queue.line, f"{queue.path} schedulingPolicy"
         if policy not in _POLICIES:
-            # The name is the last part of the path of the class.
+            # The name shown is the last part of the Java class path.
             words = f"{shown(policy.rpartition('.')[2] or policy)} is not one of YARN's policies; the import uses fair"
             self._warn_once("W07", line, place, words)
             policy = "fair"

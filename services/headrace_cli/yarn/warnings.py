@@ -15,7 +15,8 @@ class Warned(msgspec.Struct, frozen=True):
     #: Path of the queue and name of the element, such as `root.prod maxAMShare`.
     place: str
     words: str
-    #: True if the newest YARN refuses the whole file for this reason. Older releases accept such files, and so does the import.
+    #: True if the newest YARN refuses the whole file because of this difference. Older releases of YARN accept such files, and so does the
+    #: import.
     yarn_refuses: bool = False
 
     def text(self) -> str:

@@ -1,7 +1,8 @@
 """Moves of pools from one tree to another.
 
-A tree is one stored value, so a change of it is atomic. Two trees are two values. The pool is therefore created in the new tree first and
-then removed from the old one. After a failure in between it is in both trees, which does no harm: names are unique within a tree only.
+A tree is one stored value, so a change of one tree is atomic. A move changes two trees, and therefore two values: it first creates the pool
+in the new tree and then removes it from the old tree. After a failure between the two steps the pool is in both trees. That does no harm,
+because a pool's name need be unique only within its tree.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from headrace.wire.pool_changes import ChangePools, Create, PoolChange, PoolPlan
 from headrace.wire.refusals import Refusal
 from headrace.wire.trees import MovePoolToTree
 
-#: Requests a change of a tree.
+#: Function that requests a change of a tree.
 Ask = Callable[[ChangePools], Awaitable[PoolPlan | Refusal]]
 
 
 async def move_to_tree(request: MovePoolToTree, pools: PoolTree, here: Ask, there: Ask) -> PoolPlan | Refusal:
     """Move a pool from the tree `pools` to another tree, or return a refusal of one of the trees.
 
-    `here` requests changes of the tree `pools`, `there` of the other tree.
+    `here` requests changes of the tree `pools`, and `there` requests changes of the other tree.
     """
     leave = ChangePools([Remove(request.name, recursive=True, in_use=request.in_use)], pools.name)
     leaving = await here(msgspec.structs.replace(leave, dry_run=True))

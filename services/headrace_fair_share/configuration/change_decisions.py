@@ -36,15 +36,16 @@ from headrace_fair_share.configuration.rules import (
 from headrace_fair_share.facts.pool_inputs import sharing_of
 from headrace_fair_share.hdrf.model import Sharing
 
-#: After this many problems, the rest of a change is not checked. Anybody may request a change of every pool, and it takes up to 100 ms to
-#: make the text of one problem. Nothing else is decided in that time.
+#: After this many problems, the rest of a request is not checked. Any user may request changes of all pools, the text of one problem takes
+#: up to 100 ms to make, and the process decides nothing else in that time.
 _MOST_PROBLEMS: Final = 100
-#: After this many different unknown keys, the remaining changes of a request are not applied, because each unknown key is compared with all
-#: options, which takes time.
+#: After this many different unknown keys, the remaining changes of a request are not applied: to suggest names, each unknown key is
+#: compared with all options, which takes time.
 _MOST_UNKNOWN: Final = 200
-#: Number of problems of a stored configuration that are reported.
+#: Largest number of problems that are reported of a stored configuration.
 _MOST_TOLD: Final = 3
-#: Largest size in bytes of the texts in one list: the problems of a change, its warnings, or messages about settings that are not in force.
+#: Largest size in bytes of all texts in one list. A list contains the problems of a change, its warnings, or messages about settings that
+#: are not in force.
 _MOST_WORDS_BYTES: Final = 48 * 1024
 
 
@@ -57,7 +58,9 @@ class StoredTree(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """Pools that keep all rules, ready to be written unless only a plan was requested."""
+    """An allowed change: the resulting pools, which keep all rules, and the plan. The pools are written unless only the plan was
+    requested.
+    """
 
     pools: PoolTree
     plan: PoolPlan
@@ -71,16 +74,19 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class TreeConfiguration:
-    """The stored configuration, its revision, and the configuration in force. Only a written change alters them, a decision does not."""
+    """The stored configuration, its revision, and the configuration in force. They change when a change is written, not when it is
+    decided.
+    """
 
     def __init__(self, tree: TreeName, bounds: TreeBounds | None = None) -> None:
         self._tree = tree
         self._bounds = bounds or TreeBounds()
         self.pools = self.in_force = PoolTree(Tree(tree=tree))
-        #: Reason why `pools` is not in force yet; empty if it is in force.
+        #: Reason why the configuration `pools` is not in force yet; empty if it is in force.
         self.held_back = ""
         self.revision = 0
-        #: Reason why the stored configuration cannot be used; empty if it can be used. The previous configuration then stays in force.
+        #: Reason why the stored configuration cannot be used; empty if it can be used. While it cannot be used, the previous configuration
+        #: stays in force.
         self.trouble = ""
         #: False until a usable configuration has been read.
         self.is_known = False
@@ -89,7 +95,8 @@ class TreeConfiguration:
     def on_stored(self, stored: StoredTree) -> bool:
         """Take over the stored value. Return True if anything changed.
 
-        An older revision changes nothing. If the stored tree is unusable, the previous one stays in force and `trouble` says why.
+        An older revision changes nothing. If the stored tree is unusable, the previous tree stays in force, and `trouble` says what is
+        wrong with the stored tree.
         """
         if stored.revision <= self.revision:
             return False
@@ -113,7 +120,8 @@ class TreeConfiguration:
     def put_in_force(self, ephemeral: Mapping[PoolName, Collection[PoolName]]) -> bool:
         """Put the stored configuration in force, or hold it back. Return True if anything changed.
 
-        It is held back while ephemeral pools exist below a pool that would become fifo. `ephemeral` gives the ephemeral pools by parent.
+        The configuration is held back while ephemeral pools exist below a pool that it would make a fifo pool. `ephemeral` gives the
+        ephemeral pools by parent.
         """
         before = self.in_force, self.held_back
         self.held_back = self.holds_back(self.pools, ephemeral)
@@ -122,7 +130,7 @@ class TreeConfiguration:
         return before != (self.in_force, self.held_back)
 
     def holds_back(self, pools: PoolTree, ephemeral: Mapping[PoolName, Collection[PoolName]]) -> str:
-        """Return why a configuration could not be put in force yet; empty if it could."""
+        """Return the reason why the configuration `pools` cannot be put in force now; empty if it can."""
         in_force = self.in_force
         return fifo_above_ephemeral(
             ephemeral,
@@ -133,7 +141,7 @@ class TreeConfiguration:
     def alerts(self) -> list[str]:
         """Return messages about configuration that is not in force."""
         if self._alerts is None or self._alerts[0] is not self.pools:
-            # The warnings are computed once per configuration, because every update calls this.
+            # The warnings are computed only once for each configuration, because every update calls this method.
             self._alerts = (self.pools, configuration_warnings(self.pools))
         if self.trouble:
             return [self.trouble]
@@ -151,8 +159,8 @@ class TreeConfiguration:
         """Decide on a request: return a change or a refusal. The answer to a dry run is a plan, even if the plan breaks rules.
 
         `in_use` counts the operations in each pool. `total` is compared with the guarantees of the top pools. `warn` returns further
-        warnings about the resulting pools. `base` are the pools to change: the result of changes that will be written together with this
-        one. If None, the newest known pools are changed.
+        warnings about the resulting pools. `base` contains the pools to change, if other changes will be written together with this change:
+        it is the result of these other changes. If `base` is None, the newest known pools are changed.
         """
         before = self.pools if base is None else base
         if self.trouble:
@@ -198,11 +206,12 @@ class TreeConfiguration:
         return plan if plan.broken else Change(draft.tree, plan, before)
 
     def on_written(self, changes: Sequence[Change], revision: int) -> list[PoolPlan]:
-        """Take over changes that are durable together at `revision`, each decided on the one before it. Return the plan of each.
+        """Take over changes that were written together and are durable at `revision`. Each change was decided on the result of the change
+        before it. Return the plan of each change.
 
         Nothing is taken over if a later change by another process is already known.
         """
-        # Comparing revisions is not enough, because they start over if a bucket lost writes.
+        # Comparing revisions is not enough: if a bucket lost writes, its revisions continue from a lower number.
         if revision > self.revision or self.pools is changes[0].decided_on:
             self.pools, self.revision, self.trouble, self.is_known = changes[-1].pools, revision, "", True
         return [msgspec.structs.replace(change.plan, revision=revision) for change in changes]
@@ -231,7 +240,7 @@ def takes_away(request: ChangePools) -> bool:
 def pools_of(request: ChangePools) -> list[PoolName]:
     """Return the pool that each change of a request concerns.
 
-    If a change names two pools, it is the first. If a change sets options of the tree, it is the root.
+    For a change that names two pools, it is the first of them. For a change that sets options of the tree, it is the root.
     """
     return [
         change.source if isinstance(change, Transfer) else ROOT_POOL if isinstance(change, SetOptions) else change.name
@@ -294,7 +303,8 @@ def _warnings(draft: Draft, total: Resources) -> list[str]:
     warnings += [warning for warning in _option_warnings(tree) if warning not in known]
     # If the options are unchanged, only pools that a change touched can have new warnings.
     asked = {*draft.touched} if tree.options is draft.before.options else None
-    # Two kinds of settings are reported: settings that are set again, and settings that have just lost their effect.
+    # Of the settings without effect, two kinds are reported: settings that the request sets, and settings that lose their effect by the
+    # request.
     before = {*idle_settings(draft.before, asked)}
     idle = [each for each in idle_settings(tree, asked) if each not in before or draft.names(each.pool, each.attribute)]
     return warnings + in_words(idle)
@@ -315,7 +325,7 @@ def _alike_names(draft: Draft) -> Iterator[str]:
 
 
 def _told(problems: list[Refusal]) -> Refusal:
-    """Return a single problem as it is, and several problems as a list of their texts."""
+    """Return a single problem unchanged. Return several problems as one refusal with a list of their texts."""
     if len(problems) == 1:
         return problems[0]
     return BrokenRules(some_lines((problem.text() for problem in problems), _MOST_WORDS_BYTES))

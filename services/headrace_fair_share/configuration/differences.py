@@ -12,8 +12,11 @@ from headrace.wire.pool_changes import AttributeDifference, PoolDifference, Pool
 
 
 def planned(before: PoolTree, after: PoolTree) -> PoolPlan:
-    """Return the pools created, changed and removed, and the options that change. A renamed pool counts as another pool."""
-    # The comparison is by identity: most changes concern one pool of thousands, and unchanged pools stay the same objects.
+    """Return the pools created, changed and removed, and the options that change. A renamed pool counts as a removed pool and a created
+    pool.
+    """
+    # Pools are compared by identity, which is fast: most changes concern one pool of thousands, and an unchanged pool stays the same
+    # object.
     others = [name for name, pool in after.pools.items() if before.pools.get(name) is not pool]
     names = after.preorder if len(others) > 1 else [below for name in others for below in after.subtree(name)]
     made = [name for name in names if name not in before.pools]

@@ -1,7 +1,7 @@
 """Changes of a tree, applied one after the other, and the problems with them. Pure.
 
-A `Draft` continues after a change that cannot be made, so that all problems are reported at once. The resulting tree is used only if there
-was no problem and no rule is broken: either all changes are made or none.
+If a change cannot be made, a `Draft` still applies the following changes, so that all problems are reported at once. The resulting tree is
+used only if there was no problem and no rule is broken: either all changes are made or none.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from headrace_fair_share.configuration.rules import TreeBounds, broken_options, 
 from headrace_fair_share.configuration.transfer import transferred
 
 _LONGEST_NAME: Final = 100
-#: Largest size of the settings of one pool, as JSON.
+#: Largest size in bytes of the settings of one pool, as JSON.
 _LARGEST_POOL_BYTES: Final = 64 * 1024
-#: Largest size of the options of one tree, as JSON.
+#: Largest size in bytes of the options of one tree, as JSON.
 _LARGEST_OPTIONS_BYTES: Final = 192 * 1024
 _HUB_SIGN: Final = "$"
-#: After this many problems, a problem with an unknown pool suggests no similar names: finding them takes some 20 ms in a tree of 5,000
-#: pools.
+#: After this many problems, the report of an unknown pool suggests no similar names, because finding similar names takes some 20 ms in a
+#: tree of 5,000 pools.
 _MOST_SUGGESTIONS: Final = 10
 #: Options of a tree on which rules about its pools depend.
 _CONCERN_POOLS: Final = (
@@ -73,7 +73,7 @@ class Draft:
         self._options = before.options
         self._index: PoolTree | None = before
         self._touched: dict[PoolName, None] = {}
-        #: Attributes that the changes name, by pool; options of the tree have an empty pool name.
+        #: Attributes that the changes set, each with the name of the pool. Options of the tree have an empty pool name.
         self._named: set[tuple[PoolName, str]] = set()
         self.problems: list[Refusal] = []
         self._repeated = 0
@@ -115,7 +115,7 @@ class Draft:
 
     @property
     def problem_count(self) -> int:
-        """Number of problems. It includes problems that are listed once although several changes have them."""
+        """Number of problems. A problem that several changes have is listed once, but counts once for each of them."""
         return len(self.problems) + self._repeated
 
     @property
@@ -256,7 +256,7 @@ class Draft:
         except Defects as defects:
             self.problems.extend(map(BadRequest.of, defects.problems))
             return before
-        # The usable attributes are applied in any case, so that all broken rules are found at once.
+        # Usable attributes are applied even if others are unusable, so that all broken rules are found at once.
         changed, problems = POOL_ATTRIBUTES.usable(before, plain, place)
         self.problems.extend(map(BadRequest.of, problems))
         if not self._rights.administers(rights_at):
@@ -275,7 +275,9 @@ class Draft:
         return settings
 
     def _check_size(self, place: str, value: msgspec.Struct, most_bytes: int) -> None:
-        """Check the size of settings, so that each single pool, and the options of the tree, fit on one page of a list."""
+        """Refuse settings that are too large. Lists are sent in pages, so each single pool, and the options of the tree, must fit on one
+        page.
+        """
         size_bytes = len(msgspec.json.encode(value))
         if size_bytes > most_bytes:
             self.problems.append(
@@ -354,7 +356,7 @@ class Draft:
         elif refusal is not None:
             self.problems.append(refusal)
 
-    # The methods below do not use the index of `tree`: after each change it would be built again, from every pool and its settings.
+    # The methods below do not use `tree`: its index would be built again after each change, from every pool and its settings.
 
     def _access(self, pool: PoolName) -> Iterator[Access]:
         """Yield the access lists of a pool, of all pools above it and of the tree."""
@@ -389,7 +391,7 @@ class Draft:
 
 
 def _parents_first(pools: Mapping[PoolName, Pool]) -> list[Pool]:
-    """Return the pools in their order, but each after its parent."""
+    """Return the pools in the given order, except that a pool that stands before its parent is moved behind it."""
     placed: dict[PoolName, Pool] = {}
     for pool in pools.values():
         if pool.parent in placed or pool.parent == ROOT_POOL:

@@ -1,7 +1,8 @@
-"""The rules of guarantees: children do not have more than their parent in sum, and integral guarantees do not nest. Pure.
+"""The rules of guarantees: the guarantees of children do not add up to more than their parent's guarantee, and integral guarantees do not
+nest. Pure.
 
-A child may have a guarantee of a resource only if its parent has one too; the parent's may be an explicit zero. Top pools are not compared
-with the cluster: guarantees above its size are allowed there, and are reported.
+A child may have a guarantee of a resource only if its parent has a guarantee of that resource too, which may be an explicit zero. The sum
+over the top pools may exceed the size of the cluster; then a warning says so.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _STRONG = "strong_guarantee_resources"
 
 
 def broken_guarantees(tree: PoolTree, name: PoolName) -> Iterator[BadRequest]:
-    """Yield the rules that a pool breaks, on its own or together with its children."""
+    """Yield a refusal for each rule of guarantees that a pool breaks, on its own or together with its children."""
     yield from _without_main_resource(tree, name)
     yield from _sums(tree, name)
     yield from broken_integral_guarantees(tree, name)
@@ -55,7 +56,9 @@ def broken_integral_guarantees(tree: PoolTree, name: PoolName) -> Iterator[BadRe
 
 
 def overcommitted(tree: PoolTree, total: Resources) -> list[str]:
-    """Return a warning for each resource of which the strong guarantees of the top pools exceed `total`. It names both amounts."""
+    """Return a warning for each resource of which the strong guarantees of the top pools add up to more than `total`. It names both
+    amounts.
+    """
     if total == ZERO:
         return []
     promised = Resources.sum(
@@ -92,8 +95,8 @@ def guarantee_warnings(tree: PoolTree, name: PoolName) -> list[str]:
 def saves_nothing(tree: PoolTree, name: PoolName, total: Resources) -> list[str]:
     """Return warnings about an integral pool whose flow is so small that it never gets any volume.
 
-    Volume accrues for every resource of the cluster, and the resource with the smallest ratio decides what the volume is worth. If the flow
-    of one resource rounds to zero, the pool gets nothing.
+    Volume accrues separately for every resource of the cluster, and the resource with the smallest ratio decides how much of the volume the
+    pool can use. If the flow of one resource rounds to zero, the pool gets nothing.
     """
     pool = tree.pools.get(name)
     if pool is None or pool.settings.integral_guarantees.guarantee_type is IntegralType.NONE:

@@ -28,7 +28,7 @@ class Idle(NamedTuple):
 
 
 class _Rule(NamedTuple):
-    """Attributes that act only under some options of the tree."""
+    """Settings that have an effect only if certain options of the tree are set."""
 
     why: str
     acts: Callable[[TreeOptions], bool]
@@ -139,7 +139,7 @@ def in_words(idle: Iterable[Idle]) -> list[str]:
 
 
 def _set_keys(schema: Schema, value: object) -> Iterator[str]:
-    """Yield the keys of all settings that differ from the default; within a record, one key per field."""
+    """Yield the keys of all settings that differ from the default. A setting that is a record has one key for each of its fields."""
     for name, attribute in schema.attributes.items():
         inner = getattr(value, name)
         if isinstance(attribute.kind, Record) and inner is not None:

@@ -1,6 +1,7 @@
 """The check of a new node filter: a filter that would put a node in two trees is not stored.
 
-Filters rarely change, while nodes come and go. Therefore only a change of a filter is checked, against the nodes enrolled at that time.
+Only a change of a filter is checked, against the nodes enrolled at that time. Nodes that are enrolled later are not checked, because nodes
+come and go, whereas filters rarely change.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class NodeFilters:
         self._nodes = nodes
 
     async def refusal(self, change: Change) -> Refusal | None:
-        """Refuse a filter that takes a node of another tree. Return None if the change is allowed."""
+        """Refuse a change whose filter would take a node of another tree. Return None if the change is allowed."""
         node_filter = change.tree.options.node_filter
         if node_filter == change.decided_on.options.node_filter:
             return None

@@ -30,7 +30,7 @@ _LONGEST_TROUBLE: Final = 4_096
 
 
 class _OtherTree(PoolStore):
-    """The configuration of a tree that this process does not serve, while a change of it is decided."""
+    """The configuration of a tree that this process does not serve. It exists only while a change of that tree is decided."""
 
     def __init__(self, bucket: KeyValue, tree: TreeName, bounds: TreeBounds, clock: Clock, judge: Judge) -> None:
         self.configured = TreeConfiguration(tree, bounds)
@@ -52,8 +52,8 @@ class OtherTrees:
     async def list(self, name: str = "", after: str = "") -> TreeList | Refusal:
         """Return a page of all trees, or the tree `name`."""
         try:
-            # If only the tree of this process is requested, only its key is read. Reading the whole bucket needs a consumer on the server,
-            # and `headrace up` requests its tree again and again.
+            # If only the tree of this process is requested, read only the key of this tree. Reading the whole bucket would create a
+            # consumer on the server each time, and `headrace up` requests its tree again and again.
             one = await self._bucket.get(name) if name == self._own else None
             entries = await self._bucket.entries() if one is None else {one.key: one}
         except BusError as error:
@@ -110,7 +110,8 @@ class OtherTrees:
 
         answer = await tree.change(decide)
         if isinstance(answer, PoolPlan) and not answer.dry_run:
-            # The delete removes nothing that another process wrote in between, since the tree was emptied by compare-and-set first.
+            # The tree was emptied by compare-and-set before, so at that time no other process had written pools that the delete would
+            # remove.
             try:
                 await self._bucket.delete(request.name)
             except BusError as error:
@@ -119,7 +120,7 @@ class OtherTrees:
         return answer
 
     async def change(self, request: ChangePools, person: Person) -> PoolPlan | Refusal:
-        """Change a tree whose operations are not known here."""
+        """Change a tree that this process does not serve, and whose operations it therefore does not know."""
         tree = await self._stored(request.tree)
         if not isinstance(tree, _OtherTree):
             return tree

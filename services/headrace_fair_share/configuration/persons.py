@@ -1,4 +1,4 @@
-"""The people who make requests, with their groups, which admission knows."""
+"""The people who make requests. The groups of each person come from admission, which knows them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from headrace.wire.codec import BadMessage, encode
 from headrace.wire.groups import AskGroups, GroupsOfPerson
 from headrace.wire.refusals import NotAllowed, NotReady, decode_answer
 
-#: Seconds that a request waits for admission. Admission itself waits a second for the name service of its host.
+#: Seconds that a request waits for admission's answer. It is longer than the second that admission itself waits for the name service of its
+#: host.
 _WAIT_S: Final = 1.5
 
 A = TypeVar("A")
@@ -23,7 +24,7 @@ A = TypeVar("A")
 def sure(answer: A, person: Person) -> A | NotReady:
     """Return the answer, or `NotReady` if it is a refusal for a missing right and the person's groups are not known.
 
-    One of the unknown groups may give the right.
+    Such a refusal may be wrong, because one of the unknown groups may give the right.
     """
     if isinstance(answer, NotAllowed) and not person.groups_known:
         return NotReady(f"the groups of {person.name} are not known, because admission does not answer")
@@ -43,7 +44,8 @@ class Persons:
         Admission is asked for the person's groups, except if the person is an administrator by name, or if members of groups cannot have
         this name.
 
-        If admission does not answer, the person has no groups: names in access lists still count. See `sure`.
+        If admission does not answer, the person is returned without groups. An access list then counts for the person only if it contains
+        the person's name. See `sure`.
         """
         known = self._settings.person(user)
         if known.administrator or not is_user_name(user):

@@ -1,4 +1,5 @@
-"""Requests to change the configuration: the engine decides, the bucket stores the change, and the answer follows when it is durable.
+"""Requests to change the configuration: the engine decides, the bucket stores the change, and the client gets its answer when the change is
+durable.
 
 A request names a tree, and the fair_share service of this tree answers it; the services of other trees do not answer. If the tree does not
 exist, the fair_share services of all trees answer that it does not exist.
@@ -34,7 +35,7 @@ from headrace_fair_share.effects import Effect, WriteTree
 from headrace_fair_share.engine import FairShareEngine
 
 _OURSELVES: Final = Person("fair_share", administrator=True)
-#: Seconds before a lost configuration is written again, and between two tries.
+#: Seconds from the loss of the configuration until it is written again, and between two tries to write it.
 _RETRY_S: Final = 0.5
 
 _TreeRequest = ListTrees | CreateTree | RemoveTree
@@ -86,7 +87,9 @@ class ConfigurationRequests:
             logger().warning("configuration written again", tree=self._tree, revision=self._store.revision)
 
     def unknown_tree(self, tree: str) -> NotFound | None:
-        """Return the answer for a tree that this process does not serve, None if another service answers."""
+        """Return the answer to a request for a tree that this process does not serve. None if the tree exists, because then its own service
+        answers.
+        """
         trees = self._store.trees
         return None if tree in trees else NotFound(what="tree", name=tree, near=near(tree, trees) or sorted(trees)[:3])
 
@@ -148,8 +151,8 @@ class ConfigurationRequests:
             assert outcome.answer is not None
             return outcome.answer
 
-        # A request that expects a revision must be the first of a write, because the expected revision is compared with the revision of the
-        # stored pools.
+        # A request that expects a revision must be decided first in its write: the expected revision is compared with the revision of the
+        # stored pools, not with the result of other requests.
         return await self._store.change(decide, is_first=bool(request.expected_revision))
 
     def _told(self, request: ChangePools, person: Person, answer: PoolPlan | Refusal) -> PoolPlan | Refusal:

@@ -1,7 +1,8 @@
 """The rights that a change of configuration needs. Pure.
 
-`write` on a pool covers the pool and everything below it. `administer` includes `write` and what only administrators may do. Only
-administrators of the whole installation create and remove trees. `headrace.pools.rights` defines how access lists are read.
+The right `write` on a pool covers the pool and everything below it. The right `administer` includes `write`, and also allows what only
+administrators may do. Only administrators of the whole installation create and remove trees. `headrace.pools.rights` defines how access
+lists are read.
 """
 
 from __future__ import annotations
@@ -43,13 +44,14 @@ class RightsInTree:
         return self._without(Right.ADMINISTER, ROOT_POOL, f"change options of tree {tree}")
 
     def to_set(self, attribute: str, pool: PoolName) -> NotAllowed:
-        """Return the refusal to set an attribute that only administrators may set. Call it if `administers` returns False."""
+        """Return the refusal to set an attribute that only administrators may set. To be called if `administers` returns False."""
         return self._refusal(Right.ADMINISTER, pool, f"set {attribute} on pool {pool}")
 
     def administers(self, pool: PoolName) -> bool:
         """Return True if the person may do in this pool what only administrators may do.
 
-        Only administrators may set attributes of administrators and unknown attributes, and give names outside the pattern for users.
+        Only administrators may set unknown attributes and attributes reserved for administrators, and give names that do not match the
+        pattern for users.
         """
         return self._has(Right.ADMINISTER, pool)
 

@@ -1,8 +1,9 @@
 """The rules that a tree's configuration must keep as a whole. Pure.
 
-`broken_rules` lists the violations. Fifo pools have no child pools and are not hubs. A running limit is not above the total limit of the
-same pool. Presets exist and contain only what presets may. Depth and subtrees are bounded. Guarantees fit (`guarantee_rules`). A rule is
-checked for the requested pools, their parents and their children.
+`broken_rules` lists the violations. Fifo pools have no child pools and are not hubs. The limit of running operations of a pool is not above
+its limit of all operations. Presets that pools name exist, and contain only settings that presets may contain. The number of levels and the
+sizes of subtrees are bounded. Guarantees keep the rules of `guarantee_rules`. Each rule is checked for the requested pools, their parents
+and their children.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def broken_rules(tree: PoolTree, bounds: TreeBounds, names: Iterable[PoolName] |
 
 
 def broken_options(options: TreeOptions) -> list[Refusal]:
-    """Return every rule that the options of a tree break among themselves."""
+    """Return a refusal for each rule that the options of a tree break, whatever its pools are."""
     found: list[Refusal] = []
 
     def order(lower: str, least: float, upper: str, most: float) -> None:
@@ -106,7 +107,7 @@ def broken_options(options: TreeOptions) -> list[Refusal]:
 def misplaced(tree: PoolTree) -> list[Refusal]:
     """Return an error for each pool with a duplicate or unusable name, or without a parent before it.
 
-    Other rules cannot be checked for such a tree.
+    The other rules cannot be checked for a tree with such an error.
     """
     if len(tree.pools) != len(tree.tree.pools):
         twice = [pool.name for pool in tree.tree.pools]
@@ -123,7 +124,7 @@ def misplaced(tree: PoolTree) -> list[Refusal]:
 
 
 def invalid_values(tree: PoolTree, names: Iterable[PoolName]) -> list[Refusal]:
-    """Return the values of the options and of the pools in `names` that no request could have set."""
+    """Return a refusal for each value, of the options or of a pool in `names`, that no request could have set."""
     found: list[Refusal] = []
     try:
         TREE_ATTRIBUTES.changed(TreeOptions(), TREE_ATTRIBUTES.written(tree.options), "options")
@@ -188,7 +189,8 @@ def _job_sizes(level: TreeOptions | PoolConfig, where: str = "") -> Iterator[Ref
 def _lone_min_share_timeout(options: TreeOptions, timeout_ms: int | None, where: str = "") -> Iterator[Refusal]:
     """Yield a refusal of a preemption timeout for strong guarantees that would have no effect.
 
-    The timeout makes pools starve. It has an effect only if pools may starve, and if their operations may preempt because of that.
+    A pool that is below its strong guarantee for longer than the timeout starves. So the timeout has an effect only if pools may starve,
+    and if a starving pool allows its operations to preempt.
     """
     scope = options.scheduling_preemption_priority_scope
     if timeout_ms is None or (options.enable_pool_starvation and scope is PriorityScope.OPERATION_AND_ANCESTORS):

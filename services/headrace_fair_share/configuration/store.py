@@ -26,16 +26,18 @@ from headrace.wire.pool_changes import PoolPlan
 from headrace.wire.refusals import SLOW_BUS, BadRequest, Busy, NotReady, NotRecorded, Refusal, WrongState
 from headrace_fair_share.configuration.change_decisions import Change, StoredTree
 
-#: Largest value that is written; far above what the rules of a tree allow with ordinary names.
+#: Largest size in bytes of a stored tree. Trees that keep the rules and have names of ordinary length stay far below it.
 LARGEST_TREE_BYTES = 500 * 1024
-#: Seconds that a write may take. The client waits for 4 s and must be able to learn why the change was not written.
-_WRITE_S = 2.0
-#: Longest time in seconds that a change may wait for its turn. After that it is refused, because its client would not wait until it is
+#: Seconds that a write may take. It is less than the 4 s for which the client waits, so that the client learns why its change was not
 #: written.
+_WRITE_S = 2.0
+#: Longest time in seconds that a change may wait for its turn. After that the change is refused, because its client would give up before
+#: the change is written.
 _LONGEST_WAIT_S = 1.5
-#: Seconds for which waiting changes are decided before they are written. Changes that are not decided by then are left for the next write.
+#: Seconds during which waiting changes are decided before the decided changes are written. Changes that are not decided by then are left
+#: for the next write.
 _DECIDING_S = 0.05
-#: Number of tries to decide and write a change; another process may write in between.
+#: Number of tries to decide and write a change. A try fails if another process writes the tree between decision and write.
 _MOST_TRIES = 5
 
 
@@ -47,11 +49,11 @@ def read_stored(entry: Entry) -> StoredTree:
         return StoredTree(entry.revision, None, str(error))
 
 
-#: Decides on a change of the given pools; None stands for the newest known pools.
+#: Function that decides on a change of the given pools; None stands for the newest known pools.
 Decide = Callable[[PoolTree | None], Change | PoolPlan | Refusal]
-#: Checks a decided change against other trees and nodes; returns a refusal or None.
+#: Function that checks a decided change against other trees and nodes; it returns a refusal, or None if the change is allowed.
 Judge = Callable[[Change], Awaitable[Refusal | None]]
-#: Takes over changes that are durable together at a revision; returns the plan of each.
+#: Function that takes over changes that were written together and are durable at the given revision; it returns the plan of each change.
 OnWritten = Callable[[Sequence[Change], int], list[PoolPlan]]
 
 
@@ -64,7 +66,7 @@ class _Pending(msgspec.Struct, eq=False):
     answer: PoolPlan | Refusal | None = None
 
 
-#: Requests with the decisions on them, in order. The first decision is a change.
+#: Requests of one write, each with the decision on it, in order. The first decision is always a change.
 _Decided = list[tuple[_Pending, Change | PoolPlan | Refusal]]
 
 
@@ -91,13 +93,13 @@ class PoolStore:
         self.revision = 0
         #: All trees that have a configuration.
         self.trees: frozenset[str] = frozenset()
-        #: Set when the bucket has lost a revision that is known here.
+        #: Set when the bucket has lost a revision that this process knows.
         self.lost = anyio.Event()
         self._is_changing = False
         #: All requests that have no answer yet, in the order in which they came.
         self._pending: dict[_Pending, None] = {}
-        #: The newest value from the mirror during a change. Usually it is the value that this process has just written, so it need not be
-        #: read again.
+        #: The newest value that the mirror passed on during a change. It is looked at after the change, because usually it is the value
+        #: that this process has just written, which need not be read again.
         self._told: Entry | None = None
 
     def on_change(self, entries: Mapping[str, Entry], changed: frozenset[str]) -> None:
@@ -113,7 +115,9 @@ class PoolStore:
                 self._take(entry)
 
     async def ensure(self, options: TreeOptions) -> None:
-        """Write an empty tree with these options if there is no tree, so that all services see that it exists. Raises `BusError`."""
+        """If the tree is not stored yet, write it without pools and with these options, so that all services see that it exists. Raises
+        `BusError`.
+        """
         entry = await self._bucket.get(self._tree)
         if entry is None and not self.revision:
             value = write_tree(Tree(tree=self._tree, options=options))
@@ -129,10 +133,10 @@ class PoolStore:
     async def change(self, decide: Decide, *, is_first: bool = False) -> PoolPlan | Refusal:
         """Decide on a change, and answer when the change is durable. If only a plan was requested, nothing is written.
 
-        Changes that wait for a write are decided in order, each on the result of the one before, and are written together. If another
-        process wrote in between, they are decided again. With `is_first`, the change is decided on the stored pools, as the first change of
-        a write. A change that waited too long for its turn is refused before anything is done. Otherwise its client would stop waiting in
-        the middle of the write, and would not know whether the change was written.
+        Changes that wait for a write are decided in order, each on the result of the change before it, and are written together. If another
+        process wrote the tree in between, these changes are decided again. With `is_first`, the change is decided on the stored pools, as
+        the first change of a write. A change that waited too long for its turn is refused without being written. Otherwise its client would
+        stop waiting in the middle of the write, and would not know whether the change was written.
         """
         pending, came_s = _Pending(decide, is_first), self._clock.steady_s()
         self._pending[pending] = None
@@ -171,7 +175,8 @@ class PoolStore:
     async def _decide(self, own: _Pending, waiting: list[_Pending]) -> _Decided:
         """Decide waiting requests in order, each on the result of the changes before it, and answer requests that need no write.
 
-        A plan or a refusal that follows a change depends on this change. So it is returned with the change, and answered after the write.
+        A plan or a refusal that follows a change in this order depends on that change. So it is returned together with the change, and its
+        sender gets the answer after the write.
         """
         decided: _Decided = []
         base: PoolTree | None = None
@@ -186,8 +191,8 @@ class PoolStore:
             except Exception:
                 if pending is own:
                     raise
-                # Stop before the request that failed. It will be decided again as the `own` request of its sender, so that no other request
-                # fails with it.
+                # Stop before the request that failed. It is decided again when it is the `own` request of a later turn, so that no other
+                # request fails with it.
                 break
             if isinstance(decision, Change):
                 base = decision.pools
@@ -209,11 +214,14 @@ class PoolStore:
         return decision.plan if decision.plan.dry_run else decision
 
     async def _write(self, decided: _Decided) -> bool:
-        """Write all changes with one write, and answer. Return False if another process wrote, so that all must be decided again."""
+        """Write all changes with one write, and answer the requests. Return False if another process wrote the tree, so that all requests
+        must be decided again.
+        """
         changes = [decision for _, decision in decided if isinstance(decision, Change)]
         value = write_tree(changes[-1].tree)
         if len(value) > LARGEST_TREE_BYTES:
-            # If the tree becomes too large, each change is written alone, so that only the change that makes it too large is refused.
+            # If all changes together make the tree too large, write only the first of them. The other requests stay pending, so that only
+            # the change that makes the tree too large is refused.
             decided, changes = decided[:1], changes[:1]
             value = write_tree(changes[0].tree)
         if len(value) > LARGEST_TREE_BYTES:
@@ -266,8 +274,8 @@ class PoolStore:
             return None
         logger().info("pools were changed by another process", tree=self._tree, revision=entry.revision)
         self._take(entry)
-        # If this revision is lower than the known one, the bucket has lost writes. The next try writes the known pools, with its change, on
-        # top of this revision.
+        # If this revision is lower than the known revision, the bucket has lost writes. Then the next try writes the pools known here, with
+        # the change, on top of this revision.
         self.revision = entry.revision
         return None
 

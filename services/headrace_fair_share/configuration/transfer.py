@@ -16,7 +16,7 @@ from headrace.resources import LARGEST_AMOUNT, format_amount
 
 
 class Delta(msgspec.Struct, frozen=True):
-    """The transferred amounts. None, or a resource that is not named, means that nothing is transferred."""
+    """The amounts to transfer, by attribute. If an attribute is None, or a resource is not named, nothing of it is transferred."""
 
     strong_guarantee_resources: PartialResources = PartialResources()
     resource_flow: PartialResources = PartialResources()
@@ -60,7 +60,7 @@ def transferred(tree: PoolTree, source: PoolName, destination: PoolName, delta: 
     return [*giving, *taking]
 
 
-#: Maps attribute, previous amount (None: not set) and transferred amount to the new amount.
+#: Function that returns the new amount, given the attribute, the previous amount (None: not set) and the transferred amount.
 _Step = Callable[[str, int | None, int], int]
 
 

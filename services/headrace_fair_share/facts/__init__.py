@@ -1,1 +1,1 @@
-"""Facts about one tree besides its configuration. Updates are computed from these facts."""
+"""Facts about one tree other than its configuration. Updates are computed from these facts and the configuration."""

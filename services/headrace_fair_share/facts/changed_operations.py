@@ -7,7 +7,8 @@ from typing import Final
 
 from headrace.ids import OperationId
 
-#: Largest number of changed operations that are recorded. If more have changed, looking at all operations takes no longer.
+#: Largest number of changed operations that are recorded. If more operations have changed, an update that looks at all operations takes no
+#: longer.
 _MOST: Final = 64
 
 
@@ -15,8 +16,8 @@ class News:
     """Records the names of changed operations, unless there are too many."""
 
     def __init__(self) -> None:
-        #: By changed operation: True if it was added, False if it changed or ended. Added operations are in the order of arrival. None: any
-        #: operation may have changed, or too many have.
+        #: The changed operations: True for an operation that was added, False for an operation that changed or ended. Added operations are
+        #: in the order of arrival. None: any operation may have changed, or too many operations have.
         self._of: dict[OperationId, bool] | None = None
 
     def changed(self, names: Iterable[OperationId]) -> None:
@@ -27,7 +28,7 @@ class News:
             self._bound()
 
     def came(self, name: OperationId) -> None:
-        """Record that an operation was added, as the last of all operations. It may have the name of an earlier operation."""
+        """Record that an operation was added, behind all other operations. It may have the name of an operation that has ended."""
         if self._of is not None:
             self._of.pop(name, None)
             self._of[name] = True

@@ -11,7 +11,7 @@ from headrace.pools.pool_config import PoolMode
 from headrace.wire.log import EphemeralPoolAdopted, EphemeralPoolSet
 from headrace.wire.placements import EphemeralPool
 
-#: Up to this number of known ephemeral pools, pools without operations are kept.
+#: Number of known ephemeral pools up to which pools without operations are kept.
 _KEPT_AT_LEAST = 1_000
 
 
@@ -21,7 +21,7 @@ class ReportedEphemeralPools:
     def __init__(self, tree: TreeName) -> None:
         self._tree = tree
         self._pools: dict[PoolName, EphemeralPool] = {}
-        #: True if `_pools` was handed out and may be read by another thread. It is then copied before a change.
+        #: True if `_pools` was handed out, so that another thread may read it. Before the next change it is then copied.
         self._is_read = False
         #: Number of pools above which pools without operations are removed.
         self._most = _KEPT_AT_LEAST
@@ -55,7 +55,9 @@ class ReportedEphemeralPools:
         return True
 
     def _forget_those_over(self, in_use: Callable[[], Iterable[PoolName]]) -> None:
-        """Remove pools without operations. An ephemeral pool ends with its last operation, but no event reports its end."""
+        """Remove pools without operations, which no longer exist: an ephemeral pool ends with its last operation, but no event reports this
+        end.
+        """
         kept: dict[PoolName, EphemeralPool] = {}
         for name in in_use():
             while name in self._pools and name not in kept:

@@ -22,7 +22,7 @@ _LARGEST_RATIO: Final = 1e6
 def flows_of(pools: Sequence[PoolInput], total: Resources, *, distribute: bool) -> list[PoolFlow]:
     """Return the flows of a tree without grants, in the order of `pools`: parents before children.
 
-    `distribute` applies to pools that do not say themselves whether they distribute free volume among their children.
+    `distribute` says whether pools distribute free volume among their children. It applies to pools that do not set this themselves.
     """
     wanted = [False] * len(pools)
     for place in range(len(pools) - 1, -1, -1):
@@ -56,7 +56,7 @@ def flows_of(pools: Sequence[PoolInput], total: Resources, *, distribute: bool) 
 
 
 def with_grants(flows: list[PoolFlow], grants: Mapping[PoolName, float]) -> list[PoolFlow]:
-    """Return the flows with the grants that their pools got in the previous update.
+    """Return the flows, completed by the grants that their pools got in the previous update.
 
     The grant of a pool is the largest component of its granted share.
     """
@@ -69,7 +69,7 @@ def with_grants(flows: list[PoolFlow], grants: Mapping[PoolName, float]) -> list
 
 
 def _ratios(amounts: Sequence[Resources], total: Resources) -> list[float]:
-    """Return for each of the amounts its largest share over the resources, computed exactly as for grants."""
+    """Return the largest share of a resource in each of the amounts. It is computed exactly as for grants."""
     shares = shares_of(amounts_of(amounts, len(amounts)), column(total))
     ratios: list[float] = np.minimum(shares.max(axis=0), _LARGEST_RATIO).tolist()
     return ratios

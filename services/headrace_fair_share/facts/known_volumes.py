@@ -1,4 +1,4 @@
-"""The accumulated volumes of a tree's pools as integral confirmed them, and the advances that it has not confirmed. Pure."""
+"""The accumulated volumes of a tree's pools as integral confirmed them, and the advances that integral has not confirmed yet. Pure."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ AdvanceAnswer = Advanced | AdvanceGap | Refusal
 
 
 def saturation_period_s(pools: PoolTree) -> float:
-    """Return the seconds of flow after which a volume is full."""
+    """Return for how many seconds a pool's flow must be added to an empty volume until the volume is full."""
     return pools.options.integral_guarantees.pool_capacity_saturation_period / 1000
 
 
 class KnownVolumes:
-    """The volumes of one tree, in one term of fair_share."""
+    """The volumes of one tree, as known in one term of fair_share."""
 
     def __init__(self, tree: TreeName, term: Term, most_missed_advances: int) -> None:
         self.chain = AdvanceChain(tree, term, most_missed_advances)
         self.of: Mapping[PoolName, PoolVolume] = {}
         #: Time for which no volume was credited or charged, as integral last reported it.
         self.downtime = Downtime()
-        #: The flows computed last, with their configuration and total; valid while both stay the same.
+        #: The flows computed last, with the configuration and total resources from which they were computed; valid while both stay the
+        #: same.
         self._flows: tuple[PoolTree, Resources, list[PoolFlow]] | None = None
 
     def advance(
@@ -42,7 +43,9 @@ class KnownVolumes:
         self.chain.add(dt_us, total, flows, saturation_period_s(pools), at_ms)
 
     def on_answer(self, answer: AdvanceAnswer) -> Advance | None:
-        """Apply integral's answer to the oldest unconfirmed advance. Return the advance to send next, None to send none now."""
+        """Apply integral's answer to the oldest unconfirmed advance. Return the advance to send next; None if no advance is to be sent
+        now.
+        """
         match answer:
             case Advanced():
                 if not self.chain.on_confirmed(answer):

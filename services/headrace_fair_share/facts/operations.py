@@ -28,7 +28,8 @@ from headrace.wire.placements import TreePlacement
 from headrace.wire.snapshots import UsageItem
 from headrace_fair_share.facts.changed_operations import News
 
-# Constants, because these are read for every operation, and looking up an enumeration member takes longer than the comparison.
+# Members of the enumeration as constants. They are compared with the state of every operation, and looking a member up in the enumeration
+# takes longer than the comparison.
 _RUNNING: Final = OperationState.RUNNING
 _WAITING: Final = (OperationState.STARTING, OperationState.PENDING)
 
@@ -73,7 +74,7 @@ class KnownOperation(msgspec.Struct, frozen=True):
 
     @property
     def takes_part(self) -> bool:
-        """True if the operation is running and not suspended, so that it may get more than it has."""
+        """True if the operation is running and not suspended. Only then may it get more than it has."""
         return self.state is _RUNNING and not self.suspended
 
     @property
@@ -90,7 +91,7 @@ class KnownOperations:
         self.by_id: dict[OperationId, KnownOperation] = {}
         #: False until admission has reported all operations.
         self.are_known = False
-        #: Operations of the pages of live operations that were received so far; empty again after the last page.
+        #: Operations on the pages received so far; empty again after the last page.
         self._gathered: dict[OperationId, KnownOperation] = {}
 
     def gather(self, page: Iterable[LiveOperation]) -> None:
@@ -98,7 +99,9 @@ class KnownOperations:
         self._gathered.update((each.operation, _known(each)) for each in page if each.spec.tree == self._tree)
 
     def replace(self, last_page: Iterable[LiveOperation]) -> bool:
-        """Replace all known operations by the pages received, of which this is the last. Return True if anything changed."""
+        """Replace all known operations by the operations of all pages received, of which `last_page` is the last. Return True if anything
+        changed.
+        """
         self.gather(last_page)
         before, self.by_id, self._gathered = self.by_id, self._gathered, {}
         self.are_known = True
@@ -119,7 +122,7 @@ class KnownOperations:
                 del self.by_id[known.operation]
                 return True
             case OperationStateChanged(state=OperationState.RUNNING) if known.of_several_trees:
-                # The placements of an operation in several trees tell in which trees it runs, so this event is not needed.
+                # This event is not needed: for an operation in several trees, its placements say in which trees it runs.
                 return False
             case OperationStateChanged():
                 after = msgspec.structs.replace(known, state=event.state)
@@ -128,7 +131,8 @@ class KnownOperations:
             case OperationLeftTree() if event.tree == self._tree:
                 after = msgspec.structs.replace(known, state=OperationState.ABORTING)
             case IndexesReturned() if event.tree == self._tree and not event.runs:
-                # The tree has released all its jobs of the operation (an empty `runs` means all), so the operation has ended in this tree.
+                # The tree has released all jobs that it had of the operation (an empty `runs` means all jobs), so the operation has ended
+                # in this tree.
                 del self.by_id[known.operation]
                 return True
             case OperationSuspended():
@@ -164,7 +168,7 @@ class KnownOperations:
 def _placed(known: KnownOperation, placement: TreePlacement) -> KnownOperation:
     """Return the operation in its new pool.
 
-    It is running if it has a running slot there, else pending. An operation that is ending keeps its state.
+    The operation is running if it has a running slot in the new pool, else it is pending. An operation that is ending keeps its state.
     """
     state = known.state
     if known.waits or known.state is OperationState.RUNNING:
@@ -179,7 +183,7 @@ def _wishes(spec: OperationSpec) -> OperationSpec | None:
 
 
 def _known(live: LiveOperation) -> KnownOperation:
-    # If an operation runs in several trees, each tree counts its own jobs and, in addition, the jobs that no tree has leased.
+    # If an operation runs in several trees, each tree counts the jobs that it has leased, and in addition the jobs that no tree has leased.
     undrawn = live.spec.job_count - live.block if live.free is None else live.free
     open_jobs = max(0, live.block + undrawn - int.from_bytes(live.done).bit_count())
     return KnownOperation.of(
@@ -203,19 +207,20 @@ class Demand(msgspec.Struct, frozen=True, gc=False):
 
     demand: Resources
     usage: Resources
-    #: True if a running operation has pending jobs. Only then is the operation schedulable.
+    #: True if the operation runs and has pending jobs. Only then can jobs of it start.
     is_pending: bool
     #: Slots that the pending jobs need.
     needed_slots: int = 0
-    #: Resources of the smallest job.
+    #: Resources of the operation's smallest job.
     min_needed: Resources = ZERO
 
 
 def demand_of(operation: KnownOperation, usage: UsageItem | None, *, was_named: bool) -> Demand:
     """Compute the demand of an operation. `usage` is its newest usage, or None if the allocator does not report the operation.
 
-    Without usage, `was_named` decides. If True, the allocator reported the operation before, so the operation has nothing now. If False,
-    the allocator does not know the operation yet. A suspended operation, or one that is not running, demands only what it still uses.
+    If `usage` is None, `was_named` decides. If `was_named` is True, the allocator reported the operation before, so the operation has
+    nothing now. If False, the allocator does not know the operation yet, and its unfinished jobs count as pending. A suspended operation,
+    or one that is not running, demands only what it still uses.
     """
     if usage is None:
         if was_named or not operation.takes_part:

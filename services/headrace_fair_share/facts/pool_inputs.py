@@ -16,8 +16,8 @@ from headrace_fair_share.hdrf.model import PoolInput
 def pool_input(pool: Pool, parent: int, tree: PoolTree, *, memory_only: bool = False) -> PoolInput:
     """Return the input of a pool whose parent has the position `parent` among the pools (-1: the root).
 
-    Settings of a configured pool include its presets. A pool that is not configured has settings of its own. `memory_only` is the effective
-    option.
+    A configured pool has the settings of its presets too; an ephemeral pool only has its own settings. `memory_only` is the option of this
+    name that is in force for the pool.
     """
     settings = _settings(pool, tree)
     integral = settings.integral_guarantees
@@ -50,7 +50,7 @@ def effective_options_of(
 ) -> list[EffectiveOptions]:
     """Return the effective options of the root and each of the pools. Parents must come before their children.
 
-    `known` are the effective options of the root and of the first pools, if they are known; these are not computed again.
+    `known` contains the effective options of the root and of as many of the first pools as are known; these options are not computed again.
     """
     names = [ROOT_POOL, *(pool.name for pool in pools)]
     found = dict(zip(names, known or [of_tree(tree.options)], strict=False))
@@ -62,10 +62,10 @@ def effective_options_of(
 def filters_of_all_below(pools: Sequence[PoolInput], options: Sequence[EffectiveOptions]) -> list[tuple[str, ...]]:
     """Return the filter formulas that every job below the root and below each pool must match.
 
-    A pool may lift one filter of its parent: the filter that excludes SSD nodes.
+    A pool inherits all filters of its parent, except that it may lift the filter that excludes SSD nodes.
     """
     found = [each.scheduling_tag_filters for each in options]
-    # Go from the last pool to the first: children come after their parents, so a pool is complete before its parent looks at it.
+    # Go from the last pool to the first. Children come after their parents, so the result of a pool is complete before its parent uses it.
     for place in range(len(pools), 0, -1):
         above = pools[place - 1].parent + 1
         found[above] = tuple(formula for formula in found[above] if formula in found[place])
@@ -77,7 +77,9 @@ def _settings(pool: Pool, tree: PoolTree) -> PoolConfig:
 
 
 def sharing_of(options: TreeOptions) -> model.Sharing:
-    """Return how a tree is shared: by YARN's rules under a YARN policy, unless the tree is set to its own fair share."""
+    """Return the rules by which a tree is shared: YARN's rules if its preemption policy is one of YARN's, unless an option sets Headrace's
+    own fair share for this tree.
+    """
     is_yarn = options.preemption_policy is not PreemptionPolicy.YTSAURUS and options.yarn.share is ShareModel.YARN
     return model.Sharing.YARN if is_yarn else model.Sharing.VECTOR
 

@@ -1,8 +1,9 @@
 """The chain of advances that the integral service has not confirmed yet. Pure.
 
 Each update adds an advance that follows the previous one. Advances are sent in order; each is sent again until it is confirmed. They are
-never merged, because merged advances would give other volumes. Advances are dropped if integral does not know the version that they follow,
-or if too many are pending. The time of dropped advances is neither credited nor charged; a metric counts it.
+never merged, because merged advances would give other volumes. All advances are dropped if integral does not know the version that the
+first of them follows, or if too many advances are unconfirmed. For the time of dropped advances, volumes are neither credited nor charged;
+a metric counts this time.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from headrace.resources import Resources
 from headrace.wire.integral import Advance, Advanced, AdvanceGap, PoolFlow
 from headrace.wire.version import NEVER, Term, Version
 
-#: Largest number of flows in all unconfirmed advances, some 100 MB. With many pools, this bound is reached before the bound of the number
-#: of advances.
+#: Largest number of flows in all unconfirmed advances, some 100 MB. If the tree has many pools, this bound is reached before the bound on
+#: the number of advances.
 _MOST_FLOWS: Final = 1_000_000
 
 
@@ -31,14 +32,14 @@ class AdvanceChain:
         self._previous = NEVER
         #: True if the newest advance contains pools, whose volumes change with time.
         self.has_pools = False
-        #: True if updates without pools preceded the first advance. Integral may then hold volumes of pools that have lost their
-        #: guarantee meanwhile.
+        #: True if updates without pools preceded the first advance. In that case integral may hold volumes of pools that no longer have an
+        #: integral guarantee.
         self._were_none = False
         #: Number of dropped advances.
         self.given_up = 0
         #: Time of the dropped advances, in microseconds.
         self.given_up_us = 0
-        #: Number of times that the chain was broken off, because integral could not apply its advances.
+        #: Number of times that all advances of the chain were dropped, because integral could not apply them.
         self.broken = 0
 
     def __len__(self) -> int:
@@ -47,7 +48,7 @@ class AdvanceChain:
     def add(
         self, dt_us: int, total: Resources, pools: list[PoolFlow], saturation_period_s: float, at_ms: int = 0
     ) -> None:
-        """Add the advance of an update at `at_ms` (Unix time), `dt_us` after the previous update.
+        """Add the advance of an update. The update is made at `at_ms` (Unix time), `dt_us` after the previous update.
 
         No advance is added while there are no pools whose volumes could change.
         """
@@ -67,14 +68,15 @@ class AdvanceChain:
         return self._waiting[0] if self._waiting else None
 
     def on_confirmed(self, advanced: Advanced) -> bool:
-        """Remove the oldest advance if this answer confirms it. Return True if it does."""
+        """Remove the oldest advance if the answer `advanced` confirms it. Return True if the answer does."""
         if not self._waiting or advanced.version != self._waiting[0].version:
             return False
         self._waiting.popleft()
         return True
 
     def on_gap(self, gap: AdvanceGap) -> None:
-        """Handle integral's answer that its version is not the version that the oldest advance follows.
+        """Handle an answer of integral that refuses the oldest advance, because integral's version is not the version that this advance
+        follows.
 
         If integral's version is in this chain, the chain continues after it. Otherwise a new chain starts.
         """

@@ -1,4 +1,6 @@
-"""The usage of operations, as the allocator reports it in snapshots, and its counts of preemption under a YARN policy. Pure."""
+"""The usage of operations, as the allocator reports it in snapshots, and the counts of preemptions that the allocator reports under a YARN
+policy. Pure.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from headrace_fair_share.facts.changed_operations import News
 
 
 class UsageChange(msgspec.Struct, frozen=True):
-    """The changes in a usage snapshot; with `whole`, the complete usage."""
+    """The changes in a usage snapshot; if `whole` is True, the complete usage."""
 
     version: Version
     frame: UsageFrame
@@ -34,7 +36,7 @@ class KnownUsage:
         self.named: set[OperationId] = set()
         self.version = NEVER
         self.frame = UsageFrame()
-        #: Total resources of the tree. Unchanged while the allocator recovers and has not heard from all nodes.
+        #: Total resources of the tree. They stay unchanged while the allocator recovers, because it has not heard from all nodes then.
         self.total = ZERO
         #: Total resources of the nodes with each set of tags; unchanged while the allocator recovers. None: not reported.
         self.rooms: Mapping[tuple[str, ...], Resources] | None = None
@@ -77,15 +79,15 @@ class KnownUsage:
         Return True if these totals changed.
         """
         before, rooms = self.rooms, {nodes.tags: nodes.total for nodes in self._nodes.values()}
-        # A total above the maximum of a message is reported as that maximum. If the reported nodes do not add up to the total, the
-        # allocator does not report all of them, and nothing is known about the nodes that match a filter.
+        # Compare with the largest amount that a message can carry, because a larger total is reported as that amount. If the reported nodes
+        # do not add up to the total, the allocator did not report all nodes, and nothing is known about the nodes that match a filter.
         is_all = frame.complete and Resources.sum(rooms.values()).within_wire() == frame.total
         if not is_all or rooms != before:
             self.rooms = rooms if is_all else None
         return self.rooms != before
 
     def counts(self, now: Moment) -> bool:
-        """Return True if usage is fresh and complete, so that it can tell which elements are below their fair share."""
+        """Return True if usage is complete and not too old, so that it shows which elements are below their fair share."""
         heard = self._heard_us
         return heard is not None and now.steady_us - heard <= self._counts_within_us and self.frame.complete
 
@@ -96,7 +98,9 @@ class KnownUsage:
 
 
 class SeenTo:
-    """For each operation, the counted time at which a usage snapshot last reported that preemption had handled the operation."""
+    """For each operation, the time at which a usage snapshot last reported that preemption had handled the operation. Only time that counts
+    for starvation is counted.
+    """
 
     def __init__(self) -> None:
         self._at_ms: dict[OperationId, int] = {}
@@ -104,11 +108,11 @@ class SeenTo:
 
     @property
     def at_ms(self) -> Mapping[OperationId, int]:
-        """The counted time in milliseconds, by operation."""
+        """This time in milliseconds, by operation."""
         return dict(self._at_ms)
 
     def note(self, usage: UsageChange, now_ms: int) -> None:
-        """Record the counts of a usage snapshot. Each term of the allocator counts from zero."""
+        """Record the counts of preemptions in a usage snapshot. Each term of the allocator counts from zero."""
         for item in usage.items:
             counted = (usage.version.term, item.times_seen_to)
             if item.times_seen_to and self._counted.get(item.operation) != counted:

@@ -26,11 +26,11 @@ class UsageAverages:
         self._waiting_us = 0
 
     def add(self, dt_us: int) -> None:
-        """Add microseconds that count for the averages. `bring_up_to_date` uses their sum."""
+        """Add `dt_us` to the microseconds by which `bring_up_to_date` will move the averages on."""
         self._waiting_us += dt_us
 
     def bring_up_to_date(self, pools: PoolTree, items: Iterable[ShareItem]) -> None:
-        """Add the time since the last update to the averages, with the usage in `items`.
+        """Move the averages on by the time since the last call, for which the usage in `items` counts.
 
         Only children of pools that infer weights from historic usage have an average.
         """

@@ -1,7 +1,8 @@
-"""Arrays of figures by element, and the few operations on them that the whole algorithm uses.
+"""Arrays of figures by element, and the few functions on such arrays that the whole algorithm uses.
 
-A figure per resource and element is an array of shape (5, elements), resources in the order of `RESOURCE_NAMES`. Amounts are int64, cpu in
-hundredths; share = amount / total. Sums run in the order of the children, because another order gives other last bits.
+Figures per resource and element are an array of shape (5, elements), with the resources in the order of `RESOURCE_NAMES`. Amounts are
+int64, for cpu in hundredths of a core; share = amount / total. Children are always summed in their order, because in another order the last
+bits of the sum would differ.
 
     shares_of(amounts = 25 of cpu 100, total = 100 of cpu 100) = 0.25
 
@@ -29,14 +30,14 @@ Bools = NDArray[np.bool_]
 RESOURCES: Final = len(RESOURCE_NAMES)
 CPU: Final = RESOURCE_NAMES.index("cpu")
 
-#: Relative excess up to which a figure counts as equal: a rounding error.
+#: Relative excess up to which a figure counts as equal to another figure, because rounding may cause such a difference.
 ROUNDING: Final = 1e-13
 
 _Figure = TypeVar("_Figure", bound=np.generic)
 
 
 class BrokenInvariant(HeadraceError, ArithmeticError):
-    """A condition that holds in every update of the fair share does not hold."""
+    """Raised because a condition that must hold in every update of the fair share does not hold."""
 
 
 def amounts_of(rows: Iterable[Resources], count: int) -> Ints:
@@ -86,25 +87,27 @@ def ranges(first: Ints, counts: Ints) -> Ints:
 
 
 def between(a: Floats, b: Floats, t: Floats) -> Floats:
-    """Interpolate from a at t = 0 to b at t = 1: exact at both ends, and monotone in between."""
+    """Interpolate from a at t = 0 to b at t = 1. The result is exact at both ends, and monotone in between."""
     way = b - a
     return np.where(t < 0.5, a + way * t, b - way * (1.0 - t))
 
 
 def beyond(figures: Floats, floor: Floats) -> Floats:
-    """Return by how much figures exceed a floor, negative if they are below it. A difference of rounding counts as 0."""
+    """Return by how much figures exceed a floor; the result is negative for figures below the floor. A difference that rounding may have
+    caused counts as 0.
+    """
     more = figures - floor
     more[np.abs(more) < ROUNDING * floor] = 0.0
     return more
 
 
 def fits_into(figures: Floats, room: Floats) -> Bools:
-    """Return True for each column whose components are all at most those of `room`."""
+    """Return True for each column of `figures` in which no component is larger than the same component of `room`."""
     return np.asarray((figures <= room).all(axis=0))
 
 
 def sums_by(owner: Ints, figures: Floats, owners: int) -> Floats:
-    """Sum the columns of each owner, in their order."""
+    """Return the sum of each owner's columns. The columns are added up in their order."""
     return np.asarray([np.bincount(owner, row, owners) for row in figures], np.float64)
 
 
@@ -120,7 +123,7 @@ class Family:
 
     @staticmethod
     def of(parents: Ints, first: Ints, end: Ints) -> Family:
-        """Return the family of parents whose children are the elements `first:end` of each."""
+        """Return the family of these parents. The children of each parent are the elements from its `first` to before its `end`."""
         counts = end - first
         return Family(parents, ranges(first, counts), np.repeat(np.arange(len(parents)), counts))
 

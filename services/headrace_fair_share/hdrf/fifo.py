@@ -1,4 +1,4 @@
-"""Orders the operations of fifo pools, and reorders them for an update so that a pool's guarantee is used.
+"""Orders the operations of fifo pools, and for an update changes the order so that more of a pool's guarantee is used.
 
     guarantee 0.4; a takes 0.3, the waiting gang b needs 0.3, c takes 0.1: the order is a, c, b
 
@@ -19,7 +19,9 @@ from headrace_fair_share.hdrf.model import PoolInput
 
 
 def fifo_indices(layout: Layout, pools: PoolArrays, given: Sequence[PoolInput], operations: OperationArrays) -> Ints:
-    """Order the operations of every fifo pool by its sort keys. Return positions from 0 on, -1 for other elements."""
+    """Order the operations of every fifo pool by the sort keys of the pool. Return the position of each operation in its pool, from 0 on,
+    and -1 for all other elements.
+    """
     ranks = np.full(layout.size, -1, np.int64)
     in_pool = layout.parent[layout.of_operation]
     for keys in dict.fromkeys(pool.fifo_sort for pool in given):
@@ -45,8 +47,8 @@ def effective_fifo_indices(
 ) -> Ints:
     """Move a gang behind the other operations of its pool if it does not run yet and does not fit into the rest of the pool's guarantee.
 
-    This is done only in pools that ask for it and have a guarantee. Returns the new position of each operation, -1 for operations of pools
-    whose order stays.
+    This is done only in pools that are configured for it and have a guarantee. Returns the new position of each operation; -1 for
+    operations of pools whose order stays.
     """
     changed = np.full(layout.size, -1, np.int64)
     asking = np.flatnonzero(pools.fifo & pools.gang_steps & pools.reorders & (strong > EPS).any(axis=0))
@@ -64,7 +66,9 @@ def effective_fifo_indices(
 
 
 def _taken(strong: Floats, need: Floats, gang: Bools, running: Bools) -> Bools:
-    """Return True for operations that fit into a guarantee, from first to last. Waiting gangs that do not fit are skipped."""
+    """Return True for the operations that fit into their pool's guarantee. The operations take their part of the guarantee from first to
+    last, and waiting gangs that do not fit are skipped.
+    """
     room, used = strong + EPS, np.zeros_like(strong)
     taken = np.zeros(len(gang), np.bool_)
     for place in range(len(gang)):
@@ -89,7 +93,7 @@ def _column(key: FifoSortParameter, operations: OperationArrays) -> Floats | Int
 
 
 def _places_in_row(owner: Ints) -> Ints:
-    """Number the elements of every run of equal owners: 0, 1, 2, ..."""
+    """Number the elements in each sequence of equal owners: 0, 1, 2, ..."""
     if not len(owner):
         return owner
     begins = np.concatenate(([True], owner[1:] != owner[:-1]))

@@ -1,8 +1,8 @@
-"""The input of one tree as arrays, kept between updates, with the attributes that do not depend on demand.
+"""The input of one tree as arrays that are kept between updates, and the attributes of elements that do not depend on demand.
 
-Most updates differ in the demand of a few operations, so only what differs from the previous input is read. Guarantees, limits, weights and
-the order of operations change only with the configuration, the size of the cluster or a weight. These fixed attributes are computed again
-only if something that they depend on changed.
+From one update to the next, mostly the demand of a few operations changes, so only what differs from the previous input is read.
+Guarantees, limits, weights and the order of operations change only with the configuration, the size of the cluster or a weight. These fixed
+attributes are computed again only if something that they depend on changed.
 
 Sections: docs/reference/fair-share-algorithm.md#3-one-update, docs/reference/fair-share-algorithm.md#13-what-is-kept-between-updates
 """
@@ -50,7 +50,7 @@ from headrace_fair_share.hdrf.strong_guarantees import (
 )
 from headrace_fair_share.hdrf.weights import Offers, offers_of, weights_in_force
 
-#: Up to this number of unchanged operations, reading all operations is as fast as reusing arrays.
+#: Number of unchanged operations up to which reading all operations is as fast as copying the unchanged ones from the previous arrays.
 _FEW: Final = 50
 _PARENT: Final = attrgetter("parent")
 #: Columns of pools that affect only weights.
@@ -61,7 +61,8 @@ _OF_WEIGHTS: Final = ("weight", "historic_weights", "usage_average")
 class IntegralPools:
     """The pools that have integral guarantees, and the pools whose functions depend on integral grants.
 
-    A pool whose flow and burst are both 0 is never granted anything, whatever its type, and counts as a pool without integral guarantee.
+    A pool whose flow and burst are both 0 never gets a grant, whatever the type of its guarantee. It counts as a pool without integral
+    guarantee.
     """
 
     #: Burst pools, in the order in which they get their grants.
@@ -86,9 +87,9 @@ class FixedAttributes:
 
     #: Total resources of the cluster, as one column.
     total: Ints
-    #: Strong guarantees as shares: missing figures are inferred, and guarantees are reduced where they do not all fit.
+    #: Strong guarantees as shares, after missing figures were inferred, and after guarantees that do not all fit were reduced.
     strong: Floats
-    #: Estimated guarantees, which are only shown.
+    #: Estimated guarantees, which are shown to people but not used for shares.
     estimated: Floats
     #: Limits of pools; 1 for operations.
     limits: Floats
@@ -96,12 +97,12 @@ class FixedAttributes:
     #: Burst ratios, scaled down if the cluster cannot keep them.
     burst: Floats
     weight: Floats
-    #: Position in the order of a fifo pool; -1 for elements elsewhere.
+    #: Position of an operation in the order of its fifo pool; -1 for all other elements.
     fifo_index: Ints
-    #: Offers to children; operations of fifo pools in the order of `fifo_index`.
+    #: Offers to children. The operations of a fifo pool get their offers in the order of `fifo_index`.
     offers: Offers
     integral: IntegralPools
-    #: The topmost pools on each path that ask for promised guarantee shares.
+    #: Pools that ask for promised guarantee shares and are below no other pool that asks for them.
     promised: Ints
     errors: list[GuaranteeError]
 
@@ -118,9 +119,10 @@ class IncrementalInput:
         self._last: TreeInput | None = None
 
     def read(self, tree: TreeInput) -> bool:
-        """Read an input. Return True if functions of the previous input cannot be reused. Changed weights alone do not prevent reuse.
+        """Read an input. Return True if functions that were built from the previous input cannot be reused. If only weights changed, they
+        can be reused.
 
-        After an error the whole next input is read.
+        If this raises an error, the next call reads its whole input.
         """
         last, self._last = self._last, None
         changed = self._changed_operations(tree, last) if last is not None else None
@@ -153,7 +155,9 @@ class IncrementalInput:
         return [tree.pools[at].name for at in place[pools].tolist()]
 
     def _read(self, tree: TreeInput, last: TreeInput | None) -> OperationArrays:
-        """Read all operations. If many operations were in the previous input, these are copied from its arrays."""
+        """Return all operations as arrays. If many of them were in the previous input, their columns are copied from the previous arrays,
+        and only the other operations are read.
+        """
         before = {id(each): place for place, each in enumerate(last.operations)} if last is not None else {}
         count = len(tree.operations)
         places = np.fromiter((before.get(id(each), -1) for each in tree.operations), np.int64, count)
@@ -178,7 +182,9 @@ class IncrementalInput:
         return np.array(changed, np.int64)
 
     def _take_operations(self, tree: TreeInput, changed: Ints) -> tuple[bool, bool]:
-        """Read the changed operations. Return two flags: their weights are unchanged, and their other fifo sort keys are unchanged."""
+        """Read the changed operations. Return two flags: True if their weights are unchanged, and True if their other fifo sort keys are
+        unchanged.
+        """
         if not len(changed):
             return True, True
         now = operations_as_arrays([tree.operations[place] for place in changed.tolist()])
@@ -198,14 +204,15 @@ def _stand_as_before(tree: TreeInput, last: TreeInput) -> bool:
 def _differ_in_weights_alone(before: PoolArrays, now: PoolArrays) -> bool:
     """Return True if the pools differ in weights only.
 
-    Weights affect functions only through the offers, and changes of offers are tracked.
+    Then the functions can be reused: weights affect functions only through the offers, and each function whose offers changed is built
+    again.
     """
     others = (field.name for field in fields(PoolArrays) if field.name not in _OF_WEIGHTS)
     return all((getattr(before, name) == getattr(now, name)).all() for name in others)
 
 
 def _same(before: OperationArrays, now: OperationArrays, changed: Ints, *names: str) -> bool:
-    """Return True if these columns of the changed operations are unchanged."""
+    """Return True if the columns `names` are unchanged in the changed operations."""
     return all((getattr(before, name)[changed] == getattr(now, name)).all() for name in names)
 
 
@@ -280,7 +287,7 @@ def _integral(tree: TreeInput, layout: Layout, pools: PoolArrays, ratios: Ratios
 def _errors(
     tree: TreeInput, layout: Layout, fitted: FittedGuarantees, ratios: Ratios, nested: Bools, orphaned: Bools
 ) -> list[GuaranteeError]:
-    """List the errors in the order in which they are found."""
+    """Return all errors of guarantees, in the order of the steps that find them."""
     errors: list[GuaranteeError] = []
     if orphaned.any():
         names = _names(tree, layout, orphaned)

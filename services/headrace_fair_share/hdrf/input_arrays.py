@@ -1,4 +1,4 @@
-"""The shape of a tree, and its pools and operations as arrays, with defaults for values that are not set.
+"""The shape of a tree, and arrays of its pools and operations, in which values that are not set have their defaults.
 
 Elements are numbered level by level, so that children are ranges and levels are slices. The root is element 0. The children of an element
 are numbered consecutively, pools before operations, each in the order of the input. Invariants: a parent's number is lower than its
@@ -30,7 +30,7 @@ class Layout:
     size: int
     #: Number of each element's parent; -1 for the root.
     parent: Ints
-    #: An element's children have the numbers `first_child:end_child`; its child pools end before `end_pools`.
+    #: An element's children have the numbers `first_child:end_child`; of these, `first_child:end_pools` are pools.
     first_child: Ints
     end_child: Ints
     end_pools: Ints
@@ -60,7 +60,7 @@ class Layout:
         return Family.of(parents, self.first_child[parents], self.end_child[parents])
 
     def pools_below(self, pools: Ints) -> Family:
-        """Return the family of the pools that have child pools, without their operations."""
+        """Return the family of the pools that have child pools. The operations in these pools are left out."""
         parents = pools[self.end_pools[pools] > self.first_child[pools]]
         return Family.of(parents, self.first_child[parents], self.end_pools[parents])
 
@@ -112,7 +112,7 @@ def laid_out(pools: Sequence[PoolInput], operations: Sequence[OperationInput]) -
 
 @dataclass(frozen=True, slots=True)
 class PoolArrays:
-    """Attributes of pools by element. Operations have the defaults, and so has the root except for `memory_only`."""
+    """Attributes of pools, by element. The columns of operations contain defaults. The root's column does too, except for `memory_only`."""
 
     fifo: Bools
     #: Configured weight; NaN if none is set.
@@ -232,7 +232,7 @@ def _depths(above: list[int]) -> Ints:
 
 
 def _numbers(parents: Ints, depths: Ints) -> tuple[Ints, list[int]]:
-    """Return the number of each element of the input, and the first number of each level."""
+    """Return the number of each element, in the order of the input, and the first number of each level."""
     number = np.zeros(len(parents), np.int64)
     levels = [0, 1]
     while levels[-1] <= len(parents):

@@ -4,8 +4,9 @@
     relaxed: limit    = strong + min(ratio by volume, multiplier * flow ratio), all pools together within what is available
     both:    grant    = max(share that the pool would take - strong, 0)
 
-A grant raises the proposed integral share of the pool and of all pools above it. It never lifts a guarantee above a limit, not even by the
-last bit. Trial functions show what a pool would take; they are built in one batch for all pools of a kind.
+A grant raises the proposed integral share of the pool and of all pools above it. No grant makes strong guarantee + proposed share exceed a
+limit, not even by the last bit. Trial functions say what a pool would take; they are built in one batch for all burst pools, and in one
+batch for all relaxed pools.
 
 Example: cluster 100 cores, volume 900 core-seconds, smooth period 60 s, burst guarantee 20 cores. ratio_by_volume = 900 / 100 / 60 = 0.15,
 most_of_burst = min(0.20, 0.15) = 0.15. The pool wants 50 cores, so its grant is 0.15.
@@ -43,12 +44,14 @@ def ratio_by_volume(volume: Floats, total: Ints, smooth_period_s: float) -> Floa
 
 
 def most_of_burst(burst_ratio: Floats, by_volume: Floats) -> Floats:
-    """Return the upper bound of grants to burst pools, the same for all resources: min(burst ratio, ratio by volume)."""
+    """Return the upper bound of the grant to each burst pool: min(burst ratio, ratio by volume). It is the same for all resources."""
     return np.minimum(burst_ratio, by_volume)
 
 
 def most_of_relaxed(by_volume: Floats, multiplier: Floats, flow_ratio: Floats) -> Floats:
-    """Return the upper bound of grants to relaxed pools, the same for all resources: min(ratio by volume, multiplier * flow ratio)."""
+    """Return the upper bound of the grant to each relaxed pool: min(ratio by volume, multiplier * flow ratio). It is the same for all
+    resources.
+    """
     return np.minimum(by_volume, multiplier * flow_ratio)
 
 
@@ -64,15 +67,16 @@ def beyond_strong(share: Floats, strong: Floats) -> Floats:
 
 
 def room_within_limits(limits: Floats, strong: Floats, proposed: Floats) -> Floats:
-    """Return how much more a pool's own limit allows it to be guaranteed: limit - (strong + proposed)."""
-    # The sum is computed first: it is clipped to the limits, so the difference is never negative by a rounding error.
+    """Return by how much a pool's guarantees may still grow within its own limit: limit - (strong + proposed)."""
+    # The sum must be computed first. Proposed shares were lowered until this sum, as rounded, is within the limit, so the difference is
+    # never negative.
     return limits - (strong + proposed)
 
 
 def left_by_top_pools(top_guarantees: Floats, top_demand: Floats) -> Floats:
     """Return what top pools leave of the cluster: 1 - sum of min(guarantee, demand), at least 0.
 
-    A guarantee without demand is thus lent to integral pools; a guarantee in use is not.
+    Integral pools thus get the part of a guarantee for which there is no demand, and not the part for which there is demand.
     """
     available = np.ones(RESOURCES)
     for used in np.minimum(top_guarantees, top_demand).T:
@@ -82,7 +86,7 @@ def left_by_top_pools(top_guarantees: Floats, top_demand: Floats) -> Floats:
 
 @dataclass(slots=True)
 class Grants:
-    """Computes grants: fills in `proposed` and `last_share_ratio`, by element."""
+    """Computes the grants to integral pools, and writes them to `proposed` and `last_share_ratio`, by element."""
 
     layout: Layout
     functions: IncrementalFunctions
@@ -97,12 +101,14 @@ class Grants:
     demand: Floats
 
     def to_burst_pools(self, pools: Ints, most: Floats, bursts: Floats) -> None:
-        """Make the grants to burst pools, one pool after another. `most` is the upper bound of each pool's grant, `bursts` their bursts."""
+        """Make the grants to burst pools, one pool after another. `most` gives the upper bound of each pool's grant, and `bursts` gives
+        each pool's burst ratio.
+        """
         if not len(pools):
             return
-        # Amounts are rounded down. In a small cluster, guarantees and bursts may therefore fit into the cluster as amounts but exceed it as
-        # shares. In that case a grant is at most the part of the cluster that the guarantees and earlier grants of the top pools leave.
-        # With larger grants, the fair share of the root would exceed the cluster at fit factor 0.
+        # Amounts are rounded down. In a small cluster, guarantees and bursts may therefore fit into the cluster as amounts, while their
+        # shares add up to more than 1. In that case no grant is larger than the part of the cluster that guarantees and earlier grants
+        # leave. With larger grants, the shares would exceed the cluster even at the root's fit factor 0.
         exceeds = bool((self.strong[:, 0] + bursts.sum() > 1.0 + EPS).any())
         rooms = self._rooms()[:, pools]
         if exceeds:
@@ -119,7 +125,9 @@ class Grants:
             self._give(pool, beyond_strong(used, strong))
 
     def to_relaxed_pools(self, pools: Ints, by_volume: Floats, most: Floats) -> None:
-        """Make the grants to relaxed pools, all together. `by_volume` are their ratios, `most` the upper bounds of their grants."""
+        """Make the grants to all relaxed pools at once. `by_volume` gives the ratio by volume of each pool, and `most` gives the upper
+        bound of its grant.
+        """
         if not len(pools):
             return
         strong = self.strong[:, pools]
@@ -134,8 +142,8 @@ class Grants:
         def fits(fit: float) -> bool:
             return bool((np.cumsum(granted(fit), axis=1)[:, -1] <= available).all())
 
-        # At fit factor 0, no pool takes more than its guarantee. But a rounding error may exceed the guarantee by one unit in the last
-        # place; then nothing is granted.
+        # At fit factor 0, no pool takes more than its guarantee, so `fits(0.0)` should be True. If a rounding error in the last place makes
+        # it False, each pool gets only what it takes at fit factor 0.
         grants = granted(largest(0.0, 1.0, fits) if fits(0.0) else 0.0)
         for place, pool in enumerate(pools.tolist()):
             self._give(pool, np.minimum(grants[:, place], self._room(pool)))
@@ -174,14 +182,16 @@ class Grants:
 
 
 def _proposals(most: Floats, room: Floats, strong: Floats, limits: Floats) -> Floats:
-    """Return the proposed shares of burst pools: the upper bounds, reduced to `room` and to the pools' own limits."""
+    """Return the proposed shares of burst pools: the upper bounds `most`, lowered as far as `room` and the pools' own limits require."""
     if (room < 0.0).any() or (most < 0.0).any():
         raise BrokenInvariant("guarantees above a pool are larger than their limits")
     return clipped(np.minimum(most, room), strong, limits)
 
 
 def clipped(proposed: Floats, strong: Floats, limits: Floats) -> Floats:
-    """Lower `proposed` until strong + proposed keeps the limits exactly: a rounding excess is removed one double at a time."""
+    """Lower `proposed` until strong + proposed exceeds no limit. If rounding still leaves an excess, go to the next lower double until
+    there is none.
+    """
     over = strong + proposed > limits
     if not over.any():
         return proposed

@@ -16,11 +16,11 @@ import msgspec
 from headrace.pools.pool_config import DEFAULT_FIFO_SORT, FifoSortParameter, IntegralType, PoolMode
 from headrace.resources import ZERO, Resources, Share
 
-#: An amount or None per resource: a missing amount differs from zero.
+#: For each resource an amount, or None if no amount is given, which differs from zero.
 Partial = tuple[int | None, int | None, int | None, int | None, int | None]
-#: A limit or None (no limit) per resource.
+#: For each resource a limit, or None if there is no limit.
 Limits = Partial
-#: Amounts times seconds; cpu in whole hundredths of a core-second.
+#: Amounts times seconds, by resource; for cpu in hundredths of a core-second.
 VolumeAmounts = tuple[float, float, float, float, float]
 
 NO_LIMIT: Final[Limits] = (None, None, None, None, None)
@@ -40,7 +40,7 @@ class Sharing(enum.StrEnum):
 
     #: Vector fair share: nothing gets more than it demands.
     VECTOR = "vector"
-    #: The shares of YARN's FairScheduler, which do not depend on demand.
+    #: Shares by the rules of YARN's FairScheduler; they do not depend on demand.
     YARN = "yarn"
 
 
@@ -48,7 +48,7 @@ class UpdateOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a tree that the algorithm reads."""
 
     sharing: Sharing = Sharing.VECTOR
-    #: Under YARN's shares: the root divides only memory among its children.
+    #: True: the root divides only memory among its children. Used only under YARN's rules of sharing.
     memory_only: bool = False
     #: Index of the main resource in the order of resources.
     main_resource: int = 1
@@ -60,7 +60,7 @@ class UpdateOptions(msgspec.Struct, frozen=True, kw_only=True):
     improved: bool = False
     distribution_gap: bool = False
     infer_weight_multiplier: float | None = None
-    #: Used only by the service that advances the volumes, like `saturation_period_s`.
+    #: Like `saturation_period_s`, used only by the service that advances the volumes; shares do not depend on it.
     distribute_free_volume: bool = False
     #: True: a relaxed pool with empty volume is charged for its last grant forever, as in YTsaurus. False: it is not charged.
     charge_skipped_relaxed_pools: bool = False
@@ -80,9 +80,9 @@ class PoolInput(msgspec.Struct, frozen=True, kw_only=True):
     integral: IntegralType = IntegralType.NONE
     resource_flow: Resources = ZERO
     burst_guarantee: Resources = ZERO
-    #: Upper bound of the pool's share from its volume, as a multiple of its flow. None: the tree's value.
+    #: Upper bound of the share that the pool is granted from its volume, as a multiple of its flow ratio. None: the tree's value.
     relaxed_share_multiplier_limit: float | None = None
-    #: Used only by the service that advances the volumes; shares do not depend on it.
+    #: True: the pool accepts free volume. Used only by the service that advances the volumes; shares do not depend on it.
     can_accept_free_volume: bool = True
     #: Used only by the service that advances the volumes. None: the tree's value.
     distribute_free_volume: bool | None = None
@@ -92,11 +92,12 @@ class PoolInput(msgspec.Struct, frozen=True, kw_only=True):
     compute_promised_guarantee: bool = False
     priority_strong_guarantee: bool = False
     priority_strong_guarantee_donor: bool = False
-    #: Under YARN's shares: the pool divides only memory among its children.
+    #: True: the pool divides only memory among its children. Used only under YARN's rules of sharing.
     memory_only: bool = False
-    #: The weights of the children fall with their historic usage: weight times 2 to the power of minus the average.
+    #: True: historic usage lowers the weights of the pool's children. Each weight is multiplied by 2 to the power of minus the child's
+    #: average usage share.
     historic_usage_weights: bool = False
-    #: Average of the pool's own usage share, if the parent uses it for weights.
+    #: Average over time of the pool's usage share; used only if the parent has `historic_usage_weights`.
     historic_usage_average: float = 0.0
 
 
@@ -114,9 +115,9 @@ class OperationInput(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     best_allocation_share: Share = UNLIMITED
     start_time_ms: int = 0
     pending_job_count: int = 0
-    #: Average of the operation's usage share, if the pool uses it for weights.
+    #: Average over time of the operation's usage share; used only if the pool has `historic_usage_weights`.
     historic_usage_average: float = 0.0
-    #: False while the operation is pending or suspended; under YARN's shares it is then ignored.
+    #: False while the operation is pending or suspended; YARN's rules of sharing then ignore the operation.
     takes_part: bool = True
 
 
@@ -132,7 +133,9 @@ class NodeSet(msgspec.Struct, frozen=True):
 
 
 class TreeInput(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole input of one update. Children keep their order here; pools come before operations."""
+    """The whole input of one update. The children of a pool have the order in which they stand here; its child pools come before its
+    operations.
+    """
 
     total: Resources
     options: UpdateOptions = UpdateOptions()
@@ -140,9 +143,10 @@ class TreeInput(msgspec.Struct, frozen=True, kw_only=True):
     operations: list[OperationInput] = []
     #: State of integral pools by pool name, with the present volumes.
     integral: dict[str, IntegralState] = {}
-    #: Positions of operations that can run on some nodes only, grouped by the nodes they can run on.
+    #: Classes of operations that can run on some nodes only. Each class contains the positions of all operations that can run on the same
+    #: nodes.
     node_classes: tuple[tuple[int, ...], ...] = ()
-    #: Sets of nodes. For each set, the sum over the operations that can run only on its nodes never exceeds the resources of its nodes.
+    #: Sets of nodes. The operations that can run only on nodes of a set together never get more than the resources of these nodes.
     node_sets: tuple[NodeSet, ...] = ()
 
 
@@ -158,7 +162,7 @@ class ErrorKind(enum.StrEnum):
 
 
 class GuaranteeError(msgspec.Struct, frozen=True):
-    """An error as a text with figures, and the pools that it concerns."""
+    """An error of guarantees: a text with figures, and the pools that the error concerns."""
 
     kind: ErrorKind
     text: str

@@ -1,13 +1,13 @@
-"""Limits operations that can run on some nodes only to what these nodes have together.
+"""Limits the shares of operations that can run only on some nodes: together they get no more than these nodes have.
 
-The limit of a single operation bounds what that operation can use of its nodes. It does not bound several operations that want the same
-nodes. Therefore all shares rise together, in three stages:
+The limit of a single operation bounds what that operation gets of the nodes on which it can run. It does not bound what several operations
+together get of the same nodes. Therefore the shares of all operations rise together, in three stages, until nodes are full:
 
-    the guarantees, on a set of nodes, of pools bound to that set; then all guarantees; then weights at a growing fit factor
+    guarantees of pools that can use only the nodes of one set; then all guarantees; then shares by weight, at a growing fit factor
 
-The first stage belongs to one set: a pool whose filters keep it on these nodes comes before a pool that can use other nodes too. When the
-operations of a set would exceed a resource of its nodes, all of them that want the resource stop with the shares they have. All other
-operations keep rising, also into what the pools of the stopped operations have left.
+By the first stage, a pool whose filters keep it on the nodes of a set comes before a pool that can use other nodes too. When the operations
+of a set would exceed a resource of its nodes, the operations of the set that want this resource stop with the shares they have. The shares
+of all other operations rise further, also into what the pools of the stopped operations have left.
 
     one node of 4 cores matches `ssd`; pools h (guaranteed nothing) and g (2 cores) want 8 and 2 cores there: h 2 cores, g 2 cores
 
@@ -31,7 +31,7 @@ from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints, amounts_of, bet
 from headrace_fair_share.hdrf.input_arrays import Layout
 from headrace_fair_share.hdrf.model import TreeInput
 
-#: Relative distance below which two levels count as adjacent; the distance is relative to the highest level.
+#: Distance below which two levels count as adjacent, as a fraction of the highest level.
 _NARROW: Final = 1e-10
 #: Free share below which a resource counts as full.
 _FULL: Final = 1e-12
@@ -42,18 +42,20 @@ class Levels(NamedTuple):
 
     #: The root's level in this update.
     top: float
-    #: Returns the shares at a level from 0 to `top`. If some children of the root are marked, the shares below all its other children may
-    #: be left at 0. At level 0, elements get only their guarantees.
+    #: Function that returns the shares at a level from 0 to `top`. At level 0, elements get only their guarantees. The second argument may
+    #: mark children of the root; then shares below unmarked children may be left at 0.
     at: Callable[[float, Bools | None], Floats]
-    #: Shares of the given pools and everything below them if these pools get only their guarantees, whatever the pools above them get. The
-    #: shares of all other elements are 0.
+    #: Function that returns the shares that the given pools and everything below them have if these pools get only their guarantees,
+    #: whatever the pools above them get. The shares of all other elements are 0.
     guaranteed: Callable[[Ints], Floats]
-    #: Levels at which shares bend or jump, unordered.
+    #: Function that returns the levels at which shares bend or jump, unordered.
     bends: Callable[[], Floats]
 
 
 class _Step(NamedTuple):
-    """The shares at both ends of a range of levels, or of a jump, in which some sets become full."""
+    """The shares before and after a rise in which some set becomes full. The rise is a stage of guarantees, a range of levels, or a
+    jump.
+    """
 
     left: Floats
     right: Floats
@@ -61,7 +63,7 @@ class _Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeSets:
-    """The sets of nodes of a tree, by element number."""
+    """The sets of nodes of a tree. Elements are given by their numbers."""
 
     #: Total resources of each set's nodes, as shares.
     capacity: Floats
@@ -73,7 +75,7 @@ class NodeSets:
     within: Floats
     #: Pools that can use only nodes of the set, for each set.
     pools: Sequence[Ints]
-    #: True for children of the root that are or contain operations of any class.
+    #: True for children of the root that contain an operation of any class, or are such an operation.
     tops: Bools = field(repr=False)
 
     @staticmethod
@@ -107,7 +109,9 @@ class NodeSets:
         return members
 
     def have_all(self, demand: Floats) -> bool:
-        """Return True if each set has more than its operations demand, by more than a rounding error."""
+        """Return True if each set has more of each resource than its operations demand, by more than a rounding error, or if they demand
+        nothing of it.
+        """
         wanted = self.sums(demand)
         return bool(((wanted < self.capacity - EPS) | (wanted == 0.0)).all())
 
@@ -120,7 +124,8 @@ class NodeSets:
 class StopFinder:
     """Finds the operations that stop next, and the shares at which they stop.
 
-    The caller then computes all shares again, with these shares as limits, and repeats this until no set is exceeded.
+    The caller then computes all shares again, with the found shares as limits of the found operations, and calls again until no set is
+    exceeded.
     """
 
     sets: NodeSets
@@ -157,7 +162,7 @@ class StopFinder:
         return True
 
     def _first(self, over: Bools, levels: Levels, shares: Floats) -> tuple[int, int, _Step]:
-        """Return which set is full first, which of its resources is full, and the step of shares in which that happens."""
+        """Return the set that becomes full first, its resource that becomes full, and the step of shares in which this happens."""
         tops = self.sets.tops
         by_guarantees = levels.at(0.0, tops)
         stages: dict[int, tuple[Floats, Floats]] = {}
@@ -178,10 +183,10 @@ class StopFinder:
         return found
 
     def _level(self, over: Bools, levels: Levels, by_guarantees: Floats, shares: Floats) -> _Step:
-        """Return the shares at two adjacent levels: at the lower level no set is exceeded, at the upper level one is.
+        """Return the shares at two adjacent levels. At the lower level no set is exceeded, and at the upper level at least one set is.
 
-        Shares are linear between bends and may jump right after a bend. So the search first finds the last bend below the level. It then
-        looks for a jump at this bend, and last finds the level on the line behind the bend.
+        Shares are linear between bends and may jump right after a bend. So the search first finds the last bend at which no set is
+        exceeded. Then it looks for a jump right after this bend, and at last it searches the line after the bend.
         """
 
         def room(shares: Floats) -> float:
@@ -210,7 +215,9 @@ class StopFinder:
         return _Step(left, right)
 
     def _full_within(self, over: Bools, steps: dict[int, _Step]) -> tuple[int, int, _Step] | None:
-        """Return the set and resource that fill up first within the sets' steps, with the step; None if no set fills up."""
+        """Return the set and the resource that become full first within the steps of the sets, and the step of this set; None if no set
+        becomes full.
+        """
         found: tuple[float, int, int] | None = None
         for number, step in steps.items():
             capacity = self.sets.capacity[:, number]
@@ -222,9 +229,10 @@ class StopFinder:
         return None if found is None else (found[1], found[2], steps[found[1]])
 
     def _filled(self, room: Floats, members: Ints, step: _Step) -> Floats:
-        """Return the shares of these operations when the set is full: all of them go the same fraction of the way from left to right.
+        """Return the shares that these operations have when their set is full. All of them go the same fraction of the way from the left to
+        the right end of the step.
 
-        Operations that take all or nothing go first, one after another, if they fit.
+        Operations that take all or nothing are settled before: one after another goes the whole way if it fits, or else none of it.
         """
         left, right = step.left[:, members], step.right[:, members]
         taken = left.sum(axis=1)

@@ -1,7 +1,7 @@
 """Finds the largest double for which a condition still holds.
 
-Bisection runs over the integers that order doubles by value, so it ends at two adjacent doubles after at most 64 steps. A quotient would
-have a rounding error, and a sum scaled with it could exceed the bound that it must fit into.
+Bisection runs over the integers that order doubles by value, so it ends at two adjacent doubles after at most 64 steps. A factor that is
+computed by a division instead would have a rounding error, and a sum scaled by it could exceed the bound into which it must fit.
 
     largest(0.0, 1.0, lambda f: 3.0 * f <= 1.0) = 0.3333333333333333, where 3 f is exactly 1
 
@@ -20,8 +20,8 @@ import numpy as np
 from headrace_fair_share.hdrf.arrays import Bools, BrokenInvariant, Floats, Ints
 
 _SIGN = 1 << 63
-#: Distances from a guess, counted in doubles, at which the search looks too. Near distances find rounding errors of a sum, far distances
-#: find bends of a line.
+#: Distances from a guess, counted in doubles, at which the condition is tried too. Small distances help if the guess is wrong by the
+#: rounding error of a sum, large distances help if the line has a bend near the guess.
 _NEAR: Final = (0, 1, -1, 8, -8, 2**8, -(2**8), 2**20, -(2**20), 2**36, -(2**36))
 
 
@@ -38,7 +38,8 @@ def double_at(place: int) -> float:
 
 
 def largest(low: float, high: float, holds: Callable[[float], bool]) -> float:
-    """Find the largest double from `low` to `high` for which `holds` is true. `holds` changes from true to false at most once.
+    """Find the largest double from `low` to `high` for which `holds` is true. From `low` to `high`, `holds` may change only once, from true
+    to false.
 
     Raises `BrokenInvariant` if `low` is above `high`, or if `holds` is false at `low` and the bounds differ.
     """
@@ -61,9 +62,10 @@ def largest(low: float, high: float, holds: Callable[[float], bool]) -> float:
 
 
 def largest_each(high: Floats, holds: Callable[[Floats], Bools]) -> Floats:
-    """Find the largest double from 0 to `high` for which `holds` is true, in many searches at once. It is 0 if there is none.
+    """Find the largest double from 0 to `high` for which `holds` is true, in many searches at once. The result of a search is 0 if there is
+    no such double.
 
-    `high` is not negative. If rounding makes the condition fail at 0 by a last bit, the answer is still 0.
+    `high` is not negative. If rounding in the last bit makes the condition fail even at 0, the result is still 0.
     """
     good: Ints = np.zeros(len(high), np.int64)
     bad = np.ascontiguousarray(high, np.float64).view(np.int64).copy()
@@ -79,19 +81,20 @@ def largest_each(high: Floats, holds: Callable[[Floats], Bools]) -> Floats:
 
 
 def largest_of_many(high: float, rooms: Sequence[float], room: Callable[[Floats], Floats], tries: int) -> float:
-    """Find the largest double from 0 to `high` at which `room` is not negative; 0 if there is none. `room` falls below 0 at most once.
+    """Find the largest double from 0 to `high` at which `room` is not negative; 0 if there is none. Once `room` is negative, it must be
+    negative for all larger doubles.
 
-    `rooms` are the values at 0 and at `high`. The search evaluates `tries` doubles at a time: some divide the remaining interval evenly,
-    the rest lie near the zero of the line between its ends. If `room` is piecewise linear, as with shares, a few evaluations are enough for
-    any number of bits.
+    `rooms` contains the values of `room` at 0 and at `high`. The search evaluates `tries` doubles at a time: some divide the remaining
+    interval evenly, and the rest lie near a guess, the point at which a straight line between the values at both ends is zero. If `room` is
+    piecewise linear, as with shares, a few evaluations are enough for any number of bits.
     """
     good_room, bad_room = rooms
     if bad_room >= 0.0:
         return high
     good, bad, is_near = 0, place_of(high), True
     while (width := bad - good) > 1:
-        # Tries near the guess are not available to divide the interval. If a guess did not help, as before a jump, the next step makes no
-        # guess and divides the interval with all its tries.
+        # The more tries lie near the guess, the fewer are left to divide the interval. If a guess did not help, as before a jump, the next
+        # step makes no guess and divides the interval with all its tries.
         even = max(1, tries // 3) if is_near and good_room > 0.0 else tries
         middles = [good + width * number // (even + 1) for number in range(1, even + 1)]
         if even < tries:

@@ -1,7 +1,7 @@
-"""Distributes shares from the root down: every pool passes its share on to its children.
+"""Distributes shares from the root down: every pool divides its share among its children.
 
     standard   a pool with suggestion s has the fit factor MFF(s) and the share FS(s), and offers its children f * ratio - rank
-    improved   the share itself goes down, and children of a fair-share pool move one at a time until it is used up
+    improved   a pool's share is given to its children; those of a fair-share pool move on one at a time until it is used up
 
     example: root at fit factor 0.4, weights 2, 1, 1: suggestions 0.8, 0.4, 0.4
 
@@ -38,16 +38,16 @@ from headrace_fair_share.hdrf.input_arrays import Layout
 from headrace_fair_share.hdrf.search import largest_each, largest_of_many
 from headrace_fair_share.hdrf.weights import Offers
 
-#: Tolerance for sums over breakpoints: their last bits differ from the last bits of sums over children. Without the tolerance, a child
-#: could lose a jump to a rounding error of one unit in the last place.
+#: Tolerance when shares are compared with sums at breakpoints. The last bits of these sums differ from the last bits of sums over children,
+#: so without the tolerance a child could miss a jump because of a rounding error in the last bit.
 _ROUNDING: Final = 1e-14
-#: Relative distance behind a breakpoint at which a jump at this breakpoint has certainly been passed: a few last bits.
+#: Relative distance behind a breakpoint, a few last bits, at which a jump at this breakpoint has certainly been passed.
 _BEHIND: Final = 1e-15
-#: Largest number of fit factors of the root that are tried at a time. If there are few children, numpy takes as long for many fit factors
-#: as for one.
+#: Largest number of fit factors of the root that are tried in one call of numpy. If the root has few children, the call takes no longer for
+#: many fit factors than for one.
 _MOST_TRIES: Final = 15
 _FEWEST_TRIES: Final = 3
-#: Upper bound of the product: number of children times number of fit factors that are tried at a time.
+#: Largest product of the number of the root's children and the number of fit factors that are tried in one call.
 _MOST_AT_ONCE: Final = 1_000
 
 
@@ -70,13 +70,14 @@ class Distribution:
     fifo: Bools
     offers: Offers
     distribution_gap: bool
-    #: Suggestion to every element in the last standard distribution.
+    #: Suggestion to every element in the last distribution from the root in standard mode.
     suggestions: Floats = field(init=False)
 
     def from_root(self, fit: float, below: Bools | None = None) -> Floats:
         """Distribute shares to all elements, with the root at the fit factor `fit`. Standard mode only.
 
-        With `below`, only the marked children of the root pass their shares on. Shares below its other children are 0.
+        If `below` is given, only the children of the root that it marks pass their shares on. The shares below all other children of the
+        root are 0.
         """
         shares, suggestions = self._blank()
         self.suggestions = suggestions
@@ -90,7 +91,9 @@ class Distribution:
         return shares
 
     def from_pools(self, pools: Ints, suggestion: float) -> Floats:
-        """Distribute shares to these pools and everything below them, starting from a suggestion to the pools. Other shares are 0."""
+        """Distribute shares to these pools and everything below them, starting from the same suggestion to each of the pools. All other
+        shares are 0.
+        """
         shares, suggestions = self._blank()
         if not len(pools):
             return shares
@@ -108,7 +111,7 @@ class Distribution:
         return marks
 
     def _down(self, given: Bools, suggestions: Floats, shares: Floats) -> None:
-        """Go down level by level, from the elements that already have a share to everything below them."""
+        """Distribute shares level by level, from the elements that already have a share (`given`) to everything below them."""
         for pools in self.layout.pool_levels:
             family = self.layout.children_of(pools[given[pools]])
             if not len(family.parents):
@@ -139,7 +142,7 @@ class Distribution:
         return offers, self.store.shares_at(family.children, offers)
 
     def _largest_fit(self, family: Family, high: Floats, room: Floats) -> Floats:
-        """Return the largest fit factors with which the sum of the children fits into `room`."""
+        """Return for each parent the largest fit factor, at most `high`, with which the shares of its children together fit into `room`."""
 
         def holds(fit: Floats) -> Bools:
             return fits_into(family.sum(self._given(family, fit)[1]), room)
@@ -163,14 +166,16 @@ class Distribution:
                 shares[:, part.children] = given
 
     def _one_after_another(self, family: Family, room: Floats) -> Floats:
-        """Return the shares of children of fifo pools."""
+        """Return the shares of the children of fifo pools: each child gets what it takes before the next child gets anything."""
         all_of_them = np.bincount(family.owner, minlength=len(family.parents)).astype(np.float64)
         fit = self._largest_fit(family, all_of_them, room)
         whole = np.floor(fit)
         return self._given(family, np.where(fit - whole < EPS, whole, fit))[1]
 
     def _one_move_at_a_time(self, family: Family, room: Floats) -> Floats:
-        """Move children of fair-share pools past the last breakpoint that fits, then towards the next one as far as `room` allows."""
+        """Return the shares of the children of fair-share pools: move the children past the last breakpoint that fits into `room`, then
+        towards the next breakpoint as far as `room` allows.
+        """
         breakpoints = self.breakpoints
         assert breakpoints is not None
         pools = family.parents
@@ -199,25 +204,25 @@ class Distribution:
 
 
 def root_fit_factor(distribution: Distribution, guarantee: Floats, limits: Floats) -> float:
-    """Find the fit factor that the suggestion 1 allows the root, without building the root's functions.
+    """Find the maximal fit factor of the root at suggestion 1, without building the root's functions.
 
-    It is the first fit factor at which some resource is 1 above its guarantee, or the last fit factor at which all limits hold, whichever
-    is lower. The sum of the children's shares never falls, so one search over the fit factor finds it. The values at both ends do not show
-    whether a resource rises at once, later or not at all: it may stay level up to any fit factor in between.
+    It is the lower of two fit factors: the first at which some resource is 1 above its guarantee, and the last at which all limits hold.
+    The sum of the children's shares never falls, so one search over the fit factor finds it. The search is needed because the sums at the
+    lowest and highest fit factor do not show where in between the share of a resource begins to rise.
     """
     layout, store, offers = distribution.layout, distribution.store, distribution.offers
     children = len(layout.top.children)
     if not children:
         return 0.0
     tries = max(_FEWEST_TRIES, min(_MOST_TRIES, _MOST_AT_ONCE // children))
-    # The family contains the root once for each of the fit factors that are tried at the same time.
+    # The family contains the root once for each of the fit factors that are tried in one call.
     family = layout.children_of(np.zeros(tries, np.int64))
     high = float(children) if distribution.fifo[0] else 1.0
 
     def together(fit: Floats) -> Floats:
         return family.sum(store.shares_at(family.children, offers.at(family, fit)))
 
-    # Both ends are computed in one call. The upper end is repeated to fill the number of tries.
+    # The sums at both ends of the range are computed in one call. The call takes `tries` fit factors, so the upper end is repeated.
     ends = together(np.array([0.0, *[high] * (tries - 1)]))[:, :2]
     bounds = within_limits(ends[:, :1], ends[:, 1:], guarantee, limits)
     reached, ceiling = bounds[0] + 1.0, bounds[1] * (1.0 + ROUNDING)
@@ -241,16 +246,16 @@ def root_breakpoints(distribution: Distribution) -> Floats:
 def _without_rounding(
     distribution: Distribution, fit: float, together: Callable[[Floats], Floats], tries: int
 ) -> float:
-    """Return the last breakpoint up to `fit` if shares rise only by rounding errors from there to `fit`, else `fit`.
+    """Return the last breakpoint up to `fit` if from this breakpoint to `fit` shares rise only by rounding errors. Otherwise return `fit`.
 
     If a resource is used up exactly, or guaranteed exactly, rounding may let the search exceed it a little. The search then ends a little
-    behind the breakpoint at which more of that resource is wanted, and thus behind a jump that functions may have at this breakpoint.
-    Shares are linear between two breakpoints. If no share rises by more than `EPS` up to `fit`, going back to the breakpoint loses less
-    than `EPS` of each resource.
+    behind the breakpoint at which more of that resource is wanted, and thus behind a jump that functions may have at this breakpoint. Going
+    back to the breakpoint undoes this jump. It does little harm: shares are linear between two breakpoints, so if no share rises by more
+    than `EPS` up to `fit`, less than `EPS` of each resource is lost.
     """
     at = root_breakpoints(distribution)
-    # A breakpoint is a quotient and may be rounded up. If the search ended at this breakpoint, the breakpoint may then lie one last bit
-    # behind the fit factor that was found. The comparison allows for that.
+    # A breakpoint is a quotient and may be rounded up. Then a search that ended at this breakpoint may have found a fit factor that is
+    # lower by one last bit. The comparison allows for that.
     last = min(float(at[at <= fit * (1.0 + _BEHIND)].max(initial=0.0)), fit)
     behind = min(last * (1.0 + _BEHIND), fit)
     both = together(np.array([behind, *[fit] * (tries - 1)]))
@@ -258,7 +263,8 @@ def _without_rounding(
 
 
 def detailed_shares(layout: Layout, total: Floats, strong: Floats, proposed: Floats) -> DetailedShares:
-    """Split shares into what the strong guarantee, the integral guarantee and the weight contribute, in this order.
+    """Split shares into three parts: what the strong guarantee contributes, what the integral guarantee adds, and the rest, which is due to
+    weights.
 
     strong part = min(share, strong), integral part = min(share - strong part, proposed), the rest is weight-proportional.
     """

@@ -1,8 +1,9 @@
-"""Strong guarantees: from configured amounts to shares that fit into the cluster, the limits and the parents' guarantees.
+"""Computes strong guarantees: converts the configured amounts to shares that fit into the cluster, the limits and the guarantees of
+parents.
 
-    inferred  = guarantee of the main resource / parent's * parent's guarantee of the resource, if the figure was left out
+    inferred  = own / parent's guarantee of the main resource * parent's guarantee of the resource, if the figure was left out
     scaled    = f * guarantee, f the largest with which all guarantees and bursts fit into the cluster
-    fitted    = tier by tier (priority first) the guarantee, or f * guarantee in the first tier that does not fit into the parent's
+    fitted    = tier by tier (priority first): the guarantee if the tier fits into the parent's, else f * guarantee, then 0
 
 Everything here depends only on the configuration and the size of the cluster.
 
@@ -40,11 +41,13 @@ from headrace_fair_share.hdrf.search import largest_each
 
 @dataclass(frozen=True, slots=True)
 class Ratios:
-    """Integral guarantees as one number per pool: the largest share over the resources; 0 for pools without integral guarantees."""
+    """Flows and burst guarantees as one number per pool: the largest of its shares of the five resources; 0 for pools without integral
+    guarantees.
+    """
 
     flow: Floats
     burst: Floats
-    #: Sum of the flow ratios of the pool and all pools below.
+    #: Sum of the flow ratios of the pool and all pools below it.
     total_flow: Floats
     total_burst: Floats
 
@@ -57,30 +60,33 @@ class FittedGuarantees:
     burst: Floats
     #: The factor by which all guarantees and bursts were scaled; None if the cluster is large enough.
     scaled_by: float | None
-    #: Amounts that the cluster lacks to keep all flows in addition to the strong guarantees.
+    #: Amounts by which all flows and strong guarantees together exceed the cluster, by resource; 0 if they fit.
     short_for_flow: Ints
-    #: Amounts that the cluster lacks to keep all bursts in addition to the strong guarantees.
+    #: Amounts by which all burst guarantees and strong guarantees together exceed the cluster, by resource; 0 if they fit.
     short_for_burst: Ints
 
 
 def promises_anything(pools: PoolArrays) -> bool:
-    """Return True if any pool has a guarantee. In most small trees no pool has one.
+    """Return True if any pool has a guarantee. Without guarantees, as in most small trees, `no_guarantees` can be used instead of computing
+    them.
 
-    Without guarantees every inferred figure is a fraction of 0, every ratio is 0, and nothing can exceed the cluster. The results then
-    equal those of `no_guarantees`. `tests/properties/test_hdrf_shortcuts.py` compares both ways.
+    The results are the same, because without guarantees every inferred figure is a fraction of 0, every ratio is 0, and nothing can exceed
+    the cluster. `tests/properties/test_hdrf_shortcuts.py` compares both ways.
     """
     return bool(pools.strong.any() or (pools.burst | pools.relaxed).any())
 
 
 def no_guarantees(size: int) -> tuple[Ratios, FittedGuarantees]:
-    """Return the guarantees of a tree in which no pool has any."""
+    """Return the ratios and fitted guarantees of a tree in which no pool has a guarantee."""
     nothing, short = np.zeros(size), np.zeros(RESOURCES, np.int64)
     ratios = Ratios(nothing, nothing, nothing, nothing)
     return ratios, FittedGuarantees(np.zeros((RESOURCES, size)), nothing, None, short, short)
 
 
 def inferred_guarantees(layout: Layout, pools: PoolArrays, tree: TreeInput) -> Ints:
-    """Infer the figures of strong guarantees that were left out. The root's guarantee is the whole cluster."""
+    """Return the strong guarantees as amounts, with inferred figures in place of figures that were left out. The root's guarantee is the
+    whole cluster.
+    """
     main = tree.options.main_resource
     inferred = np.where(pools.strong_given, pools.strong, 0)
     inferred[:, :1] = column(tree.total)
@@ -102,7 +108,7 @@ def inferred_guarantees(layout: Layout, pools: PoolArrays, tree: TreeInput) -> I
 
 
 def flow_and_burst(layout: Layout, pools: PoolArrays, tree: TreeInput) -> Ratios:
-    """Convert integral guarantees to ratios: each pool's own, and sums over everything below."""
+    """Convert integral guarantees to ratios: for each pool its own ratio, and the sum of the ratios of the pool and all pools below it."""
     total = column(tree.total)
     integral = pools.burst | pools.relaxed
     flow = np.where(integral, shares_of(pools.flow, total).max(axis=0), 0.0)
@@ -126,10 +132,10 @@ def has_donor_above(layout: Layout, pools: PoolArrays) -> Bools:
 def fitted_into_cluster(
     layout: Layout, pools: PoolArrays, tree: TreeInput, inferred: Ints, ratios: Ratios
 ) -> FittedGuarantees:
-    """Scale strong guarantees and bursts by one factor if the cluster cannot keep both together.
+    """Scale strong guarantees and burst guarantees by one factor if together they exceed the cluster.
 
-    The check compares amounts; the factor is computed from shares. The factor is applied to the root's guarantee and to the bursts. The
-    strong guarantees of pools are scaled later, when they are fitted into the root's guarantee.
+    Whether they exceed the cluster is checked with amounts; the factor is computed from shares. The factor is applied to the root's
+    guarantee and to the burst guarantees. The strong guarantees of pools are scaled later, when they are fitted into the root's guarantee.
     """
     total = column(tree.total)
     strong = shares_of(inferred, total)
@@ -156,8 +162,10 @@ def fitted_into_cluster(
 
 
 def fitted_into_parents(layout: Layout, pools: PoolArrays, strong: Floats, limits: Floats, donated: Bools) -> Floats:
-    """Fit strong guarantees into the limits and into the parents' guarantees, from the root down."""
-    # If all guarantees are 0, they stay 0: each is multiplied by a factor or lowered to a limit.
+    """Lower strong guarantees, from the root down, until each is within its limit and those of children are within their parent's
+    guarantee.
+    """
+    # If all guarantees are 0, there is nothing to do: guarantees are only multiplied by factors and lowered to limits, so they stay 0.
     if not strong.any():
         return strong
     strong = strong.copy()
@@ -171,12 +179,13 @@ def fitted_into_parents(layout: Layout, pools: PoolArrays, strong: Floats, limit
 
 
 def estimated_guarantees(layout: Layout, strong: Floats, weight: Floats) -> Floats:
-    """Estimate the guarantee of every element: its own guarantee, and its part by weight of what its parent's guarantee has left.
+    """Estimate the guarantee of every element: its own guarantee, plus its part, by weight, of what its siblings' guarantees leave of its
+    parent's estimated guarantee.
 
     The result is shown to people only. No share depends on it.
     """
     estimated = np.zeros_like(strong)
-    # If the root has no guarantee, no element has any: a child gets at most what its parent has left.
+    # If the root has no guarantee, no element has one, because a child gets at most what its parent has left.
     if not strong[:, 0].any():
         return estimated
     estimated[:, 0] = strong[:, 0]
@@ -207,7 +216,7 @@ def shortage_in_words(short: Ints, tree: TreeInput) -> str:
 
 
 def _exact_sum(family: Family, amounts: Ints) -> Ints:
-    """Sum whole amounts over children."""
+    """Return for each parent the sum of its children's amounts, as exact integers."""
     first = np.searchsorted(family.owner, np.arange(len(family.parents)))
     return np.asarray(np.add.reduceat(amounts, first))
 
@@ -223,7 +232,8 @@ def _tiers(layout: Layout, pools: PoolArrays, strong: Floats, donated: Bools) ->
     """Return the priority part and the regular part of every pool's guarantee.
 
     The priority part of a pool is the sum of the priority parts of its children. If a pool has priority itself, its whole guarantee is its
-    priority part. A donor has no priority part, which leaves its guarantee to the priority pools below it.
+    priority part. A donor has no priority part, so its guarantee is regular; the priority pools below it get their parts of this guarantee
+    first.
     """
     priority = np.zeros_like(strong)
     for here in reversed(layout.pool_levels):
@@ -235,7 +245,9 @@ def _tiers(layout: Layout, pools: PoolArrays, strong: Floats, donated: Bools) ->
 
 
 def _fit(family: Family, room_above: Floats, tiers: list[Floats]) -> Floats:
-    """Fit the guarantees of children, tier after tier. The first tier that does not fit is scaled, and later tiers get nothing."""
+    """Fit the guarantees of children into `room_above`, tier after tier. The first tier that does not fit is scaled down until it fits, and
+    later tiers get nothing.
+    """
     fixed = np.zeros_like(room_above)
     fitted = np.zeros_like(tiers[0])
     going = np.ones(len(family.parents), np.bool_)
@@ -261,5 +273,5 @@ def _scale(family: Family, part: Floats, room: Floats) -> Floats:
         return fits_into(family.sum(part * family.spread(factor)), room)
 
     factor = largest_each(np.ones(len(family.parents)), holds)
-    # If `room` is zero, the search finds a tiny factor with which all products underflow to zero. The factor is then 0.
+    # If `room` is zero, the search finds a tiny factor with which all products underflow to zero. Such a factor is replaced by 0.
     return np.where(factor < np.finfo(np.float64).tiny, 0.0, factor)

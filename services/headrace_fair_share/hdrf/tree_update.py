@@ -4,11 +4,11 @@
 
 2. Sum the amounts, convert them to shares, and compute limits and the reordering of fifo pools (`fifo`).
 
-3. Build functions from the operations up (`functions`), and on the way the grants to integral pools (`integral`).
+3. Build functions from the operations up (`functions`), and on the way the grants to integral pools (`integral_shares`).
 
 4. Distribute shares from the root down (`share_distribution`).
 
-5. Repeat steps 3 and 4 with lower limits if operations together want more of some nodes than these have (`node_sets`).
+5. If operations together would get more of some nodes than these nodes have, repeat steps 3 and 4 with lower limits (`node_sets`).
 
 Example: TreeUpdater().update(tree).fair_share[:, 0] is the fair share of the root.
 
@@ -40,7 +40,7 @@ from headrace_fair_share.hdrf.share_distribution import (
 )
 from headrace_fair_share.hdrf.weights import offers_of
 
-#: Bound of the sum of all amounts of a resource, so that sums in int64 do not overflow.
+#: Bound below which the sum of all amounts of a resource must stay, so that sums in int64 do not overflow.
 _LARGEST: Final = 2**62 - 2**53
 
 
@@ -80,11 +80,12 @@ class TreeShares:
     fair_share: Floats
     details: DetailedShares
     promised: Floats
-    #: Integral shares granted to pools, included in the figures of all pools above them.
+    #: Integral shares granted to pools. The figure of a pool includes the shares granted to pools below it.
     proposed: Floats
     #: Position of an operation after reordering; -1 if its pool was not reordered.
     effective_fifo_index: Ints
-    #: Index of the resource that runs out on the nodes where the operation can run; -1 if those nodes do not limit its fair share.
+    #: Index of the resource that runs out on the nodes on which the operation can run; -1 if these nodes do not limit the operation's fair
+    #: share.
     short_of: Ints
     #: Volumes of the integral pools, by position in `fixed.integral.all`.
     volume: Floats
@@ -93,8 +94,8 @@ class TreeShares:
     def dominant_resources(self) -> Ints:
         """Return the index of each element's dominant resource.
 
-        It is the resource with the largest share in the element's usage, or in its demand if it uses nothing. If shares are equal, the
-        earlier resource counts. The algorithm itself does not use dominant resources.
+        It is the resource with the largest share in the element's usage, or in its demand if it uses nothing. If several resources have
+        this share, it is the first of them. The algorithm itself does not use dominant resources.
         """
         shares = np.where(self.usage.any(axis=0), self.usage_share, self.demand_share)
         return np.where(shares.max(axis=0) > 0.0, shares.argmax(axis=0), CPU)
@@ -104,7 +105,9 @@ class TreeUpdater:
     """Computes the updates of one tree one after another. Results that did not change since the previous update are not computed again."""
 
     def __init__(self, *, builds_always: bool = False) -> None:
-        """Create an updater. With `builds_always`, functions are built even if no share needs them, so that they can be inspected."""
+        """Create an updater. With `builds_always`, functions are built even if shares can be computed without them, so that they can be
+        inspected.
+        """
         self._builds_always = builds_always
         self._input = IncrementalInput()
         #: The functions of the last update that needed functions. None before the first such update and after a failed one.
@@ -119,7 +122,7 @@ class TreeUpdater:
         fixed, attributes = self._input.fixed, self._attributes(tree)
         sets = NodeSets.of(tree, self._input.layout, fixed.total) if tree.node_sets else None
         if not self._builds_always and everything_fits(fixed, attributes.inputs, sets):
-            # No function is needed for this update. The kept functions are those of the last update that needed them.
+            # This update needs no functions. Keep the functions of the last update that needed them.
             self.functions = functions
             return self._satisfied(tree, attributes)
         if functions is None:
@@ -133,7 +136,7 @@ class TreeUpdater:
         return shares
 
     def _followed(self, tree: TreeInput, attributes: _Attributes, functions: IncrementalFunctions) -> TreeShares:
-        """Return the shares of all elements without regard to sets of nodes."""
+        """Return the shares of all elements, computed by functions, without regard to sets of nodes."""
         functions.follow(attributes.inputs)
         granted = self._granted(tree, attributes.inputs, functions)
         return self._distributed(tree, attributes, granted, functions)
@@ -146,7 +149,9 @@ class TreeUpdater:
         shares: TreeShares,
         functions: IncrementalFunctions,
     ) -> TreeShares:
-        """Return shares in which the operations bound to each set of nodes together get no more than its nodes have."""
+        """Return shares in which, for each set of nodes, the operations that can run only there get no more together than its nodes
+        have.
+        """
         inputs = attributes.inputs
         stopping = StopFinder(sets, inputs.demand_share, inputs.gang, inputs.limits)
 
@@ -180,7 +185,7 @@ class TreeUpdater:
         return _Attributes(usage, demand, FunctionInputs(usage_share, demand_share, limits, steps, offers), effective)
 
     def _granted(self, tree: TreeInput, inputs: FunctionInputs, functions: IncrementalFunctions) -> _Granted:
-        """Compute the grants to integral pools, and build the functions of all pools below the root with them."""
+        """Compute the grants to integral pools, and with these grants build the functions of all pools below the root."""
         layout, fixed, options = self._input.layout, self._input.fixed, tree.options
         integral = fixed.integral
         states = [tree.integral.get(name) for name in self._input.names(tree, integral.all)]
@@ -223,12 +228,12 @@ class TreeUpdater:
     def _distributed(
         self, tree: TreeInput, attributes: _Attributes, granted: _Granted, functions: IncrementalFunctions
     ) -> TreeShares:
-        """Distribute shares to all elements, or reuse those of the previous update if no function changed since.
+        """Distribute shares to all elements. If neither functions nor grants changed since the previous update, reuse its shares.
 
         Shares depend on the functions of all elements below the root, the offers to children, the grants, and the root's guarantee and
-        limits. If offers change, the functions of the pool are rebuilt and `idle` is false; this includes offers to children of the root
-        (`IncrementalFunctions.follow`). If guarantees or limits of pools change, no functions are kept.
-        `tests/properties/test_hdrf_incremental.py` compares with updates from scratch.
+        limits. If the offers of a pool to its children change, the functions of the pool are rebuilt and `idle` is false; `idle` is also
+        false if offers of the root change (`IncrementalFunctions.follow`). If guarantees or limits of pools change, all functions are built
+        from scratch. `tests/properties/test_hdrf_incremental.py` compares the results with updates from scratch.
         """
         last = self._last
         if last is not None and functions.idle and (last.proposed == granted.proposed).all():
@@ -240,16 +245,17 @@ class TreeUpdater:
         return self._result(tree, attributes, granted, fair_share, promised, details)
 
     def _take_rounding_away(self, fair_share: Floats, demand_share: Floats) -> None:
-        """Set each share that differs from the demand by rounding to the demand.
+        """Replace each fair share that differs from the demand only by a rounding error with the demand.
 
-        A resource is blocked if fair share >= demand, and satisfaction and starvation depend on what is blocked.
+        A rounding error would matter: a resource of an element is blocked if fair share >= demand, and satisfaction and starvation depend
+        on which resources are blocked.
         """
         np.copyto(fair_share, demand_share, where=np.abs(fair_share - demand_share) <= ROUNDING * demand_share)
         self._sum_up_root(fair_share)
 
     def _sum_up_root(self, fair_share: Floats) -> None:
-        """Set the root's share to exactly the sum of its children's shares. The share of the root's demand differs from this sum by
-        rounding.
+        """Set the root's share to exactly the sum of its children's shares. The root's demand as a share differs from this sum by rounding
+        errors.
         """
         top = self._input.layout.top
         fair_share[:, :1] = top.sum(fair_share[:, top.children]) if len(top.parents) else 0.0
@@ -284,12 +290,16 @@ class TreeUpdater:
         )
 
     def _shares(self, tree: TreeInput, proposed: Floats, functions: IncrementalFunctions) -> tuple[Floats, Floats]:
-        """Return the fair shares, and the promised guarantee shares of the pools that ask for them and of everything below."""
+        """Return two arrays: the fair shares, and the promised guarantee shares of the pools that ask for them and of everything below
+        these pools.
+        """
         levels = self._levels(tree, proposed, functions)
         return levels.at(levels.top, None), levels.guaranteed(self._input.fixed.promised)
 
     def _levels(self, tree: TreeInput, proposed: Floats, functions: IncrementalFunctions) -> Levels:
-        """Return the shares as a function of the root's level: its fit factor, or in improved mode the suggestion to it."""
+        """Return the shares as a function of the root's level. The level is the root's fit factor, or in improved mode the suggestion to
+        the root.
+        """
         layout, fixed, builder = self._input.layout, self._input.fixed, functions.builder
         distribution = Distribution(
             layout, functions.store, functions.breakpoints, builder.fifo, builder.offers, tree.options.distribution_gap
@@ -310,26 +320,26 @@ class TreeUpdater:
 
 
 def everything_fits(fixed: FixedAttributes, inputs: FunctionInputs, sets: NodeSets | None = None) -> bool:
-    """Return True if all demand fits into the cluster, all limits and all sets of nodes. Each share is then the demand.
+    """Return True if all demand fits into the cluster, into all limits and into all sets of nodes. Each element's share is then its demand.
 
-    The result is exact. At the root's fit factor that offers 1 to each child, each pool is offered 1 above its guarantee and passes 1 on to
-    each child. If no limit binds, the function of an operation at 1 is its demand. The function of a pool is the sum of its children's, and
-    no limit of a resource stops it.
+    Functions would give exactly the same shares. At the fit factor at which the root offers 1 to each child, each pool may take 1 more than
+    its guarantee, and offers 1 to each of its children. At suggestion 1, an operation takes its demand unless a limit is lower, and a pool
+    takes the sum of its children's shares, because no limit stops it.
 
-    A child whose weight is below the smallest weight that counts is offered less than 1, so such trees need the functions. Trees with
-    grants or promised guarantee shares need the functions too, because grants and these shares depend on functions even if everything fits.
-    `tests/properties/test_hdrf_unsaturated.py` compares both ways.
+    A child whose weight is too close to zero to count as the smallest weight (`offers_of`) is offered less than 1, so trees with such
+    children need the functions. Trees with grants or promised guarantee shares need the functions too, because grants and these shares
+    depend on functions even if everything fits. `tests/properties/test_hdrf_unsaturated.py` compares the shares with and without functions.
     """
     if len(fixed.integral.paths) or len(fixed.promised) or (inputs.offers.ratio < 1.0).any():
         return False
     demand = inputs.demand_share
-    # A demand that is within the rounding error of a limit does not count as fitting, so it is left to the functions.
+    # If a demand is so close to a limit that rounding could decide, it does not count as fitting, so the functions decide.
     fits = bool(((demand < inputs.limits - EPS) | (demand == 0.0)).all())
     return fits and (sets is None or sets.have_all(demand))
 
 
 def limits_of_operations(operations: OperationArrays, fixed: FixedAttributes) -> Floats:
-    """Return the limits of operations as shares: min(own limit / total, best allocation share), in [0, 1]."""
+    """Return the limits of operations as shares in [0, 1]: min(own limit / total, `best_share` of the operation)."""
     return np.minimum(limits_of(operations.limits, fixed.total), np.clip(operations.best_share, 0.0, 1.0))
 
 
@@ -347,7 +357,9 @@ def usage_and_demand(layout: Layout, operations: OperationArrays) -> tuple[Ints,
 
 
 def subtree_amounts(layout: Layout, own: Ints) -> Ints:
-    """Sum amounts of operations, given in the order of the input, over all elements."""
+    """Return for each element the sum of the amounts of all operations in its subtree. `own` contains the operations' amounts, in the order
+    of the input.
+    """
     amounts = np.zeros((RESOURCES, layout.size), np.int64)
     amounts[:, layout.of_operation] = _that_can_be_added(own)
     for family in reversed(layout.families):
@@ -358,7 +370,7 @@ def subtree_amounts(layout: Layout, own: Ints) -> Ints:
 
 
 def _that_can_be_added(own: Ints) -> Ints:
-    """Lower the largest amounts of a resource to one common size if the sum of all would overflow."""
+    """If the sum of all amounts of a resource would overflow, lower its largest amounts to one common size."""
     if (own.sum(axis=1, dtype=np.float64) < _LARGEST).all():
         return own
     equal_part = _LARGEST // own.shape[1]

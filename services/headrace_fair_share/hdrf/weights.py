@@ -1,6 +1,7 @@
 """Effective weights, and the offers to children that depend on them.
 
-A weight is the configured one, else inferred from guarantees if the tree has a multiplier, else 1. Historic usage may lower it.
+The weight of a pool is its configured weight. Without one, it is inferred from guarantees if the tree sets a multiplier, else it is 1.
+Historic usage may lower a weight.
 
     multiplier 10, strong 0.1, total flow 0.05, parent's strong 0.5 and flow 0.05: weight 10 * 0.15 / 0.55 = 2.727
     weights 2, 1, 1 at fit factor 0.4: offers 0.8, 0.4, 0.4
@@ -21,19 +22,19 @@ from headrace_fair_share.hdrf.input_arrays import Layout, OperationArrays, PoolA
 
 @dataclass(frozen=True, slots=True)
 class Offers:
-    """The offers to children: the suggestion to each child at the fit factor f of its pool.
+    """The offers of pools to their children, from which the suggestion to each child follows at any fit factor f of its pool.
 
     A child is offered f * ratio - rank, clipped to [0, 1].
 
-    Children of a fair-share pool have rank 0 and are offered f in proportion to their weights. Children of a fifo pool have ratio 1 and are
-    offered a whole suggestion each, one after another.
+    Children of a fair-share pool have rank 0 and are offered f in proportion to their weights. Children of a fifo pool have ratio 1, and
+    their position as rank: as f grows, one child after another is offered a suggestion that rises from 0 to 1.
     """
 
     ratio: Floats
     rank: Floats
 
     def at(self, family: Family, fit: Floats) -> Floats:
-        """Return the suggestions to all children, at one fit factor per parent."""
+        """Return the suggestions to all children of the family. `fit` contains the fit factor of each parent."""
         kids = family.children
         return np.clip(family.spread(fit) * self.ratio[kids] - self.rank[kids], 0.0, 1.0)
 
@@ -46,7 +47,9 @@ def weights_in_force(
     total_flow: Floats,
     multiplier: float | None,
 ) -> Floats:
-    """Return the effective weights of all elements. `strong` are the strong guarantees after they were reduced to fit."""
+    """Return the effective weights of all elements. `strong` contains the strong guarantees after they were reduced to fit into the
+    cluster.
+    """
     weight = np.ones(layout.size)
     weight[layout.of_pool] = np.where(np.isnan(pools.weight), 1.0, pools.weight)[layout.of_pool]
     if multiplier is not None:
@@ -67,7 +70,7 @@ def weights_in_force(
 
 
 def inferred_weight(worth: Floats, parents_worth: Floats, multiplier: float) -> Floats:
-    """Infer a weight from guarantees: worth * multiplier / parent's worth.
+    """Infer the weight of a pool from guarantees: worth * multiplier / parent's worth.
 
     The worth of a pool is its largest strong share plus its total flow ratio.
     """
@@ -80,13 +83,13 @@ def weight_after_usage(weight: Floats, average_usage_share: Floats) -> Floats:
 
 
 def offers_of(layout: Layout, pools: PoolArrays, weight: Floats, place: Ints) -> Offers:
-    """Return the offers to children, from weights and the positions of operations in fifo pools."""
+    """Return the offers to children, computed from `weight` and from `place`, the positions of operations in fifo pools."""
     ratio, rank = np.ones(layout.size), np.zeros(layout.size)
     for family in layout.families:
         first = np.searchsorted(family.owner, np.arange(len(family.parents)))
         own = weight[family.children]
-        # Ratios are relative to the smallest weight. A weight close to zero would make the ratios of all siblings huge, so weights close to
-        # zero are ignored here, unless all weights of the siblings are.
+        # Ratios are relative to the smallest weight. If the smallest weight were close to zero, the ratios of all siblings would be huge.
+        # So weights close to zero do not count as smallest, unless the weights of all siblings are close to zero.
         smallest = np.minimum.reduceat(np.where(own > EPS, own, np.inf), first)
         smallest = np.where(np.isfinite(smallest), smallest, np.minimum.reduceat(own, first))
         fifo = family.spread(pools.fifo[family.parents])

@@ -1,7 +1,9 @@
-"""Downsampling of recorded samples to the points of a graph: equal time intervals with means and extremes. Pure.
+"""Downsampling of recorded samples to the points of a graph. The requested time is divided into equal intervals, and each point summarizes
+the samples of an interval. Pure.
 
-Usage, demand and fair share are averaged over the samples of an interval. Guarantees and volumes are those of its last sample. Minimum and
-maximum are kept, so that no peak is lost. Where samples are missing there is no point, and the next point says so.
+Usage, demand and fair share are averaged over the samples of an interval. Their minimum and maximum are kept too, so that no peak is lost.
+Guarantees and volumes are those of the last sample of the interval. Where samples are missing there is no point, and the next point says
+that it follows a gap.
 """
 
 from __future__ import annotations
@@ -20,26 +22,26 @@ from headrace.wire.history import (
     Spread,
 )
 
-#: If two samples are more than this many periods apart, samples between them are missing.
+#: Number of periods. If two consecutive samples are further apart, samples between them are missing.
 _LATE: Final = 2.5
 _NOTHING = PoolSample()
 
 
 class Downsampler:
-    """Collects the requested points, from samples in the order in which they were recorded."""
+    """Makes the requested points from samples, which must be added in the order in which they were recorded."""
 
     def __init__(self, request: GetHistory) -> None:
         self._request = request
         self._place = RESOURCE_NAMES.index(request.resource)
         self._points: dict[int, HistoryPoint] = {}
-        #: Unix time in milliseconds up to which the samples so far leave no gap. A sample after this time follows a gap.
+        #: Unix time in milliseconds until which the next sample must come. If it is later, samples are missing before it.
         self.known_until_ms = request.known_until_ms
-        #: Time of the newest sample that lists all pools, and the numbers of its pages that arrived without the pool. Once all pages have
-        #: arrived, the pool is known to be missing from the sample.
+        #: Time of the newest sample that lists all pools, and the numbers of its pages that were added and do not contain the pool. Once
+        #: these are all pages of the sample, the pool is known to be missing from it.
         self._pages: tuple[int, set[int]] = (0, set())
-        #: True if a sample was at or after the end of the requested time.
+        #: True if a sample at or after the end of the requested time was added, so that no further sample is needed.
         self.past_end = False
-        #: True if any sample contained the pool.
+        #: True if any of the added samples contained the pool.
         self.named = False
 
     @property
@@ -62,7 +64,9 @@ class Downsampler:
         self.known_until_ms = max(self.known_until_ms, sample.at_ms + int(sample.next_due_ms * _LATE))
 
     def _is_last_page(self, sample: HistorySample) -> bool:
-        """Return True if all pages of this complete sample have arrived without the pool, so that all values of the pool are zero."""
+        """Return True if this page is the last page of a complete sample of which no page contains the pool. Then all values of the pool
+        are zero.
+        """
         if not sample.complete:
             return False
         at_ms, seen = self._pages

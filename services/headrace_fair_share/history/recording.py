@@ -1,7 +1,7 @@
 """The shell of the history: records samples beside the updates, and answers requests for them.
 
-Recording is best effort: a sample that cannot be made or stored is counted and dropped. Neither updates nor heartbeats wait for the
-history. Only one term at a time adds samples: a process that is no longer the leader adds no further samples.
+Recording is best effort: a sample that cannot be stored is dropped and counted. Neither updates nor heartbeats wait for the history. A
+process that is no longer the leader adds no further samples, so only one term at a time adds samples.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from headrace_fair_share.history.sampling import HistoryOptions, SampleInput, Sa
 _ADD_TIMEOUT_S = 5.0
 #: Seconds before the next try to open the stream.
 _OPEN_AGAIN_S = 60.0
-#: Largest number of messages that one request reads; the client then requests the rest.
+#: Largest number of messages that are read for one request; the client then requests the rest.
 _MESSAGES_PER_ANSWER = 2_000
-#: Largest number of bytes that one request reads.
+#: Number of bytes after which no further message is read for one request.
 _BYTES_PER_ANSWER = 16 * 2**20
 #: Number of messages that the worker thread decodes at a time.
 _BATCH = 100
@@ -44,12 +44,13 @@ _BATCH = 100
 _CLOCKS_DIFFER_MS = 60_000
 #: Longest expected time in milliseconds from computing the results of a sample to storing the sample in the stream.
 _JUST_BEFORE_MS = 1_000
-#: Number of requests that are answered at a time, because each holds in memory what it reads.
+#: Largest number of requests that are answered at the same time. It is low because the messages that are read for a request are held in
+#: memory.
 _READERS = 2
 
 
 async def term_of_history(bus: Bus, tree: TreeName, options: HistoryOptions) -> Term:
-    """Return the term that recorded last, 0 if nothing is recorded or the records cannot be read."""
+    """Return the term of the fair_share process that recorded last; 0 if nothing is recorded or the records cannot be read."""
     try:
         last = await (await _records_of(bus, tree, options)).last()
     except BusError as error:
@@ -61,7 +62,7 @@ async def term_of_history(bus: Bus, tree: TreeName, options: HistoryOptions) -> 
 
 
 class HistoryKeeper:
-    """Records and serves the history of one tree, in one term of its fair_share."""
+    """Records the history of one tree, in one term of its fair_share service, and answers requests for it."""
 
     def __init__(self, bus: Bus, tree: TreeName, engine: FairShareEngine, options: HistoryOptions, role: Role) -> None:
         self._bus = bus
@@ -73,7 +74,7 @@ class HistoryKeeper:
         self._updated = anyio.Event()
         self._records: Records | None = None
         self._unknown_tree: Callable[[str], NotFound | None] = _nothing_to_say
-        #: Number of samples that were certainly not recorded.
+        #: Number of samples that could not be recorded.
         self.lost = 0
         #: Number of messages in the stream that are not samples.
         self.unreadable = 0
@@ -101,7 +102,7 @@ class HistoryKeeper:
             if not self._sampler.wants(self._engine.frame, configuration.pools, configuration.revision):
                 continue
             if not await self._record(records, SampleInput.of(self._engine)):
-                # The stream is opened again, since it may have been deleted.
+                # Open the stream again: the sample may have been lost because the stream was deleted.
                 records = await self._open()
 
     async def serve(self, endpoints: Endpoints, unknown_tree: Callable[[str], NotFound | None]) -> None:
@@ -165,7 +166,7 @@ class HistoryKeeper:
             begin_ms = min(max(request.since_ms, oldest_ms - _JUST_BEFORE_MS), request.until_ms - 1)
             request = msgspec.structs.replace(request, since_ms=begin_ms)
         gathered = Downsampler(request)
-        # If the stream was empty, samples added since then are part of the next answer.
+        # If the stream was empty a moment ago, read nothing: samples that were added since then are left to the client's next request.
         next_ = None if oldest_ms is None else await self._gather(records, request, gathered)
         engine = self._engine
         there = {ROOT_POOL, *engine.configuration.pools.pools, *engine.operations.in_use(), *engine.pool_results}
@@ -185,7 +186,9 @@ class HistoryKeeper:
         )
 
     async def _gather(self, records: Records, request: GetHistory, gathered: Downsampler) -> int | None:
-        """Read the recorded samples. Return the sequence number after which the client continues, None at the end."""
+        """Read the recorded samples. Return the sequence number after which the client's next request must continue; None if all samples
+        were read.
+        """
         since_ms = max(0, request.since_ms - _CLOCKS_DIFFER_MS)
         next_: int | None = None
         messages = size = 0
@@ -229,7 +232,9 @@ def _nothing_to_say(_: str) -> NotFound | None:
 
 
 def _take(gathered: Downsampler, batch: list[bytes]) -> int:
-    """Add the readable samples. Return the number of unreadable messages, which another program wrote into the stream."""
+    """Add the samples of a batch of messages. Return the number of messages that are not samples: another program wrote them into the
+    stream.
+    """
     unreadable = 0
     for data in batch:
         try:

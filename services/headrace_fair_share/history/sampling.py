@@ -1,8 +1,9 @@
 """Samples of a tree's pools: their contents, and when they are taken. Pure.
 
-A sample contains usage, demand, fair share, strong guarantee and integral guarantee of every pool for which any of these is not zero. Idle
-pools without a guarantee, which are most pools of a large tree, take no space, and no information is lost by leaving them out. If samples
-are so large that the stream would be full before they reach their maximum age, they are taken less often.
+A sample contains usage, demand, fair share, strong guarantee and integral guarantee of every pool for which any of these is not zero. All
+other pools are left out: they are idle and have no guarantee, like most pools of a large tree. No information is lost, because all their
+values are zero. If samples are so large that the stream would be full before the oldest sample reaches its maximum age, samples are taken
+less often.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from headrace_fair_share.integral_guarantees import specified_ratio
 from headrace_fair_share.update.elements import pool_key
 from headrace_fair_share.update.results import PoolResults
 
-#: Number of pools on a page at the first try. Smaller pages are tried if a message is too large.
+#: Number of pools on each page of a sample, at the first try. If a page is too large for a message, smaller pages are tried.
 _POOLS_PER_PAGE = 2_000
 #: Bytes that the stream itself adds to each message.
 _MESSAGE_BYTES = 100
@@ -76,7 +77,7 @@ class TakenSample(msgspec.Struct, frozen=True):
 
 
 class Sampler:
-    """Decides when the next sample is due. `sample` may run in any thread; `on_taken` then updates the state."""
+    """Decides when the next sample is due, and makes samples. `sample` may run in any thread, because only `on_taken` changes the state."""
 
     def __init__(self, tree: TreeName, options: HistoryOptions, term: Term = 0) -> None:
         self._tree = tree
@@ -87,23 +88,23 @@ class Sampler:
         self._last_ms = 0
         #: Unix time in milliseconds at which the results of the last complete sample were computed.
         self._complete_ms = 0
-        #: Milliseconds from the last complete sample to the next one, as announced in the last one.
+        #: Milliseconds from the last complete sample to the next, as announced in the last complete sample.
         self._next_due_ms = 0
-        #: Size of the last complete sample.
+        #: Size of the last complete sample in bytes.
         self.sample_bytes = 0
-        #: Milliseconds from the next complete sample to the one after it, as the next one will announce.
+        #: Milliseconds that the next complete sample will announce as the time until the complete sample after it.
         self.period_ms = options.period_ms
         self.samples = 0
 
     def first(self) -> bytes:
-        """Return an entry that contains nothing but the term of this process."""
+        """Return the first entry of this term. It contains nothing but the term."""
         return encode(HistorySample(self._tree, 0, 1, ZERO, 1.0, {}, complete=False, term=self._term))
 
     def wants(self, frame: ShareFrame, pools: PoolTree, revision: int) -> bool:
-        """Return True if a sample must be taken, because it is due or because pools were configured.
+        """Return True if a sample must be taken now, because a complete sample is due or because the configuration of pools changed.
 
-        Return False for an update without usage, and for an update that does not include the `pools` of this revision yet: the next update
-        will include them.
+        Return False if `frame` is the result of an update without usage, or of an update that did not include the `pools` of this revision
+        yet: the next update will include them.
         """
         if frame.usage_version == NEVER or frame.pools_revision != revision or frame.at_ms == self._last_ms:
             return False
@@ -142,8 +143,8 @@ class Sampler:
         ]
 
     def _complete_due(self, at_ms: int) -> bool:
-        # A sample is also due if the time is before the last sample: a clock that was set back must not stop the history until it catches
-        # up.
+        # A sample is also due if `at_ms` is before the last sample. Otherwise, after a clock was set back, no sample would be taken until
+        # the clock passes the last sample again.
         return not self._complete_ms <= at_ms < self._complete_ms + self._next_due_ms
 
     def _pages(self, given: SampleInput, pools: dict[PoolName, PoolSample], *, complete: bool) -> list[bytes]:
@@ -177,7 +178,7 @@ class Sampler:
 
 
 def _guarantee(sample: PoolSample) -> Guarantee | None:
-    """Return the guarantee of the pool, None if it has none."""
+    """Return the strong and integral guarantee of the pool; None if it has no guarantee."""
     integral = sample.integral
     flow, burst = (integral.flow_ratio, integral.burst_ratio) if integral is not None else (0.0, 0.0)
     found = (sample.strong_guarantee, flow, burst)
@@ -203,9 +204,9 @@ def _samples(given: SampleInput) -> Iterable[tuple[PoolName, PoolSample]]:
 
 
 def _smallest_waiting(given: SampleInput) -> dict[PoolName, Resources]:
-    """Return the smallest pending job in each pool and everything below it."""
+    """Return for each pool the size of the smallest pending job in the pool and all pools below it."""
     least: dict[PoolName, tuple[float, Resources]] = {}
-    #: Cache of shares by job size: even very many operations have few job sizes.
+    #: Cache of shares by job size. It is useful because even very many operations have few different job sizes.
     shares: dict[Resources, float] = {}
     total = given.frame.total
     for name, operation in given.operations.items():

@@ -1,4 +1,4 @@
-"""Builds the functions of elements from the operations up, in batches of elements.
+"""Builds the functions of elements, in batches: first the functions of operations, then those of pools, level by level upwards.
 
 Section: docs/reference/fair-share-algorithm.md#13-what-is-kept-between-updates
 """
@@ -24,9 +24,9 @@ from headrace_fair_share.hdrf.functions.curves import Curves, Functions, Functio
 from headrace_fair_share.hdrf.input_arrays import Layout
 from headrace_fair_share.hdrf.weights import Offers
 
-#: Upper bound of the points in a batch, so that the data of a batch stay in the processor's cache.
+#: Number of points after which a batch of pools ends, so that the data of a batch stay in the processor's cache.
 _BATCH_POINTS: Final = 30_000
-#: Upper bound of the operations in a batch.
+#: Largest number of operations in a batch.
 _BATCH_OPERATIONS: Final = 4_000
 
 
@@ -50,14 +50,16 @@ class FunctionBuilder:
             self.store.put(batch, functions_by_suggestion(curves, nothing, self.limits[:, batch]))
 
     def pools(self, wanted: Bools, guarantees: Floats) -> None:
-        """Build the functions of all wanted pools from the lowest level up. `guarantees` is by element."""
+        """Build the functions of the pools for which `wanted` is True, from the lowest level up. `guarantees` is by element."""
         for level in reversed(self.layout.pool_levels):
             here = level[wanted[level]]
             if len(here):
                 self.level(here, here, guarantees[:, here], self.limits[:, here])
 
     def level(self, elements: Ints, rows: Ints, guarantees: Floats, limits: Floats) -> None:
-        """Build the functions of pools whose children already have theirs, into the given rows of the store."""
+        """Build the functions of pools into the given rows of the store. The functions of the pools' children must have been built
+        before.
+        """
         has_children = self.layout.end_child[elements] > self.layout.first_child[elements]
         empty = np.flatnonzero(~has_children)
         if len(empty):
@@ -72,7 +74,7 @@ class FunctionBuilder:
             self._batch(elements[part], rows[part], guarantees[:, part], limits[:, part])
 
     def by_fit_factor(self, pools: Ints) -> Curves:
-        """Return the shares by fit factor of pools that have children and all have the same mode."""
+        """Return the shares by fit factor of pools. Each of the pools must have children, and all must have the same mode."""
         family, children = self._scaled_children(pools)
         ratio = self.offers.ratio[family.children]
         if self.breakpoints is None or self.fifo[pools[0]]:
@@ -92,7 +94,7 @@ class FunctionBuilder:
                 self.store.put(rows[some], functions_by_suggestion(curves, guarantees[:, some], limits[:, some]))
 
     def _scaled_children(self, elements: Ints) -> tuple[Family, Curves]:
-        """Return the children's functions over the fit factor of their parents."""
+        """Return the shares of the children as functions of their parents' fit factor."""
         family = self.layout.children_of(elements)
         kids = family.children
         curves = self.store.curves(kids)
@@ -105,7 +107,7 @@ class FunctionBuilder:
 
 
 def _nothing(count: int) -> Functions:
-    """Return the functions of pools without children, which are zero."""
+    """Return functions that are zero everywhere, for pools without children."""
     ends = np.tile([0.0, 1.0], count)
     return Functions(ends, np.zeros(2 * count), np.zeros((RESOURCES, 2 * count)), np.arange(0, 2 * count + 1, 2))
 

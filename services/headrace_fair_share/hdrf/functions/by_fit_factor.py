@@ -2,11 +2,12 @@
 
     operation   f in [0, 1]: min(f * u, usage), u the largest component of usage. f in [1, 2]: usage + (f - 1) * (demand - usage)
     gang        0 up to f = 1, its demand above
-    fair share  sum over children of FS(min(1, f * ratio)), in [0, 1]
-    fifo        sum over children of FS(f - rank, clipped to [0, 1]), in [0, children]
+    fair share  sum over children of FS(min(1, f * ratio)), for f in [0, 1]
+    fifo        sum over children of FS(f - rank, clipped to [0, 1]), for f in [0, number of children]
 
-The points of all children are sorted, and slopes and jumps are accumulated from left to right. Such running sums would collect rounding
-errors. Slopes and values are therefore split into coarse parts, whose sums are exact, and a rest that is too small to matter.
+To add up the functions of children, the points of all children are sorted, and slopes and jumps are added up from left to right. Plain
+running sums would collect rounding errors. Slopes and values are therefore split into coarse parts, whose sums are exact, and a rest that
+is so small that its rounding errors do not matter.
 
 Sections: docs/reference/fair-share-algorithm.md#11-share-by-fit-factor, docs/reference/fair-share-algorithm.md#14-distribution
 """
@@ -21,7 +22,7 @@ import numpy as np
 from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, fits_into, starts_of, sums_by
 from headrace_fair_share.hdrf.functions.curves import Curves, PointStore
 
-#: Width of a stretch, as a suggestion, up to which it counts as a jump.
+#: Largest width, in units of the suggestion, of a stretch between two points that counts as a jump.
 STEEP: Final = 1e-16
 #: Adding and subtracting this number rounds to multiples of 2^-10.
 _COARSE_SLOPE: Final = 1.5 * 2.0 ** (52 - 10)
@@ -31,15 +32,16 @@ _HUGE_SLOPE: Final = 1.5 * 2.0 ** (52 + 30)
 _COARSE_VALUE: Final = 1.5 * 2.0 ** (52 - 30)
 #: Slope above which sums of coarse slopes are no longer exact.
 _HUGE: Final = 2.0**38
-#: Up to this number of pools, the numbers of pools fit into 16-bit integers. These are sorted faster, digit by digit.
+#: Largest number of pools whose numbers fit into 16-bit integers. Such integers are sorted faster, digit by digit.
 _SMALL: Final = 2**15 - 1
 
 
 @dataclass(slots=True)
 class Breakpoints:
-    """Points where a child's function bends or jumps. The breakpoints of a pool are at the fit factors 0, 1, 2 and so on.
+    """Breakpoints: points where a child's function bends or jumps. In improved mode, the breakpoints of a pool are at its fit factors 0, 1,
+    2 and so on.
 
-    `left` and `right` are the sums over all children just before and just after the child moves at this point.
+    `left` and `right` are the sums of all children's shares just before and just after the child passes this point.
     """
 
     x: Floats
@@ -51,7 +53,9 @@ class Breakpoints:
 
 @dataclass(slots=True)
 class _Events:
-    """Points of all children, in the order in which the sum passes them. Points that are passed at the same time form a group."""
+    """Groups of points of the children of each pool, in the order in which the pool's sum passes them. Points that are passed at the same
+    time form one group.
+    """
 
     x: Floats
     pool: Ints
@@ -65,8 +69,8 @@ class _Events:
 def operation_by_fit_factor(usage: Floats, demand: Floats, gang: Bools) -> Curves:
     """Return the shares by fit factor of operations, for fit factors from 0 to 2.
 
-    Each curve has some of nine possible points: the origin, one point for each of the five components of the usage in ascending order, the
-    end of a zero usage, the upper end of a gang's jump, and the demand.
+    Each curve has some of these nine points: the origin, one point for each of the five components of the usage in ascending order, the
+    point at which the stretch of a zero usage ends, the upper end of a gang's jump, and the demand.
     """
     count = usage.shape[1]
     used = np.sort(usage, axis=0)
@@ -95,10 +99,10 @@ def sum_of_children(children: Curves, ratio: Floats, pool: Ints, pools: int) -> 
 
 
 def sum_one_move_at_a_time(children: Curves, ratio: Floats, pool: Ints, pools: int) -> tuple[Curves, Breakpoints]:
-    """Sum curves so that only one child moves at a time: breakpoint k of a pool is at the fit factor k.
+    """Sum the curves of the children of each pool so that only one child moves at a time: breakpoint k of a pool is at the fit factor k.
 
-    If points of several children coincide, each child has a breakpoint of its own there. The children before the moving child have then
-    already passed the point; the children after it have not.
+    If points of several children coincide, each of these children has a breakpoint of its own there. While one child passes the point, the
+    children before it have already passed the point, and the children after it have not.
     """
     events = _events(children, ratio, pool, pools, apart=True)
     number = np.arange(len(events.x)) - events.start[:-1].repeat(events.start[1:] - events.start[:-1])
@@ -140,7 +144,9 @@ def _events(children: Curves, ratio: Floats, pool: Ints, pools: int, *, apart: b
 
 
 def _slopes_and_jumps(curves: Curves, narrow: Floats) -> tuple[Floats, Ints, Floats]:
-    """Return the slope behind each point, the points that begin a jump, and the jumps' heights. Slopes are 0 at ends and in jumps."""
+    """Return the slope behind each point, the points at which a jump begins, and the heights of the jumps. The slope is 0 behind the last
+    point of a curve, and behind a point at which a jump begins.
+    """
     last = curves.start[1:] - 1
     wide, rise = np.ones(len(curves.x)), np.zeros_like(curves.y)
     np.subtract(curves.x[1:], curves.x[:-1], out=wide[:-1])
@@ -156,7 +162,9 @@ def _slopes_and_jumps(curves: Curves, narrow: Floats) -> tuple[Floats, Ints, Flo
 
 
 def _in_order(x: Floats, pool: Ints, pools: int, *, stable: bool) -> Ints:
-    """Sort points by pool, then from left to right. With `stable`, equal points keep the order of the children."""
+    """Return the order of points by pool, and in each pool from left to right. With `stable`, points with equal x keep the order of the
+    children.
+    """
     order = np.argsort(x, kind="stable" if stable else None)
     digits = pool.astype(np.int16) if pools <= _SMALL else pool
     places: Ints = order[np.argsort(digits[order], kind="stable")]
@@ -173,12 +181,13 @@ def _by_group(steep: Ints, jump: Floats, order: Ints, begins: Bools, groups: int
 
 
 def _running_slopes(slope: Floats, order: Ints, group: Ints, start: Ints) -> Floats:
-    """Return the slope of the sum behind each group. It is 0 behind the last group of a pool, so pools can follow one another.
+    """Return the slope of the sum behind each group. The slope is 0 behind the last group of a pool, so one running sum can go through all
+    pools.
 
     The running sums of each coarse part are exact, because all values of the part are multiples of one power of two. The parts are added up
-    at the end. The running sums of the rest are not exact: a rounding error left by earlier pools could give a pool a tiny slope in a
-    resource that none of its children takes. If the pool's guarantee of this resource is 0, the tiny amount would exceed the guarantee at
-    once. The pool would then get nothing from its guarantees of other resources.
+    at the end. The running sums of the rest are not exact, so what earlier pools added is subtracted. Otherwise a rounding error left by
+    earlier pools could give a pool a tiny slope in a resource that none of its children takes. If the pool's guarantee of this resource is
+    0, the tiny amount would exceed the guarantee at once. The pool would then get nothing from its guarantees of other resources.
     """
     ends = np.append(group[1:], slope.shape[1]) - 1
     total, rest = np.zeros((RESOURCES, len(group))), slope
@@ -190,7 +199,7 @@ def _running_slopes(slope: Floats, order: Ints, group: Ints, start: Ints) -> Flo
 
 
 def _running(slope: Floats, order: Ints) -> Floats:
-    """Sum the changes of slope at the points of all children, in the order in which they are passed."""
+    """Return the running sum of the changes of slope at the points of all children, in the order in which the points are passed."""
     change = np.empty_like(slope)
     change[:, 0] = slope[:, 0]
     np.subtract(slope[:, 1:], slope[:, :-1], out=change[:, 1:])
@@ -212,7 +221,7 @@ def _running_values(x: Floats, slope: Floats, jump: Floats, base: Floats, start:
 
 
 def _without_what_was_before(sums: Floats, start: Ints) -> Floats:
-    """Return running sums that begin with 0 in each pool: sums over all pools, minus what the pools before each pool added."""
+    """Return running sums that begin anew in each pool: from the running sums over all pools, subtract what earlier pools added."""
     before = np.where(start[:-1] > 0, sums[:, start[:-1] - 1], 0.0)
     less: Floats = sums - np.repeat(before, start[1:] - start[:-1], axis=1)
     return less
@@ -242,7 +251,7 @@ class BreakpointStore(PointStore):
         self.right = np.empty((RESOURCES, 0))
 
     def last_that_fits(self, pools: Ints, room: Floats) -> Ints:
-        """Return the last breakpoint of each pool for which the children still fit into `room` just before the breakpoint.
+        """Return for each pool the last breakpoint just before which the shares of its children still fit into `room`.
 
         The first breakpoint always counts as fitting.
         """

@@ -1,12 +1,12 @@
 """Computes the functions by suggestion from the share by fit factor: the maximal fit factor, MFF, and the share, FS.
 
-A suggestion s lets an element have min(guarantee + s, limit) of every resource. Inverted, the fit factor f needs the suggestion
+A suggestion s lets an element have min(guarantee + s, limit) of every resource. Conversely, the suggestion that the fit factor f needs is
 
     S(f) = max(0, max over resources r of share_r(f) - guarantee_r)
 
 Following f up to the point where a limit is passed gives the points of both functions at once: MFF has (S(f), f), FS has (S(f), share(f)).
-S bends where another resource begins to exceed its guarantee most. A jump is passed only when the suggestion covers its upper end. Where S
-is constant while f grows, the functions jump. Nothing jumps at s = 1.
+S bends where another resource becomes the resource that exceeds its guarantee most. A jump of share(f) is passed only when the suggestion
+covers the upper end of the jump. Where S is constant while f grows, MFF and FS jump. Neither of them jumps at s = 1.
 
     share (0.9 f, 0.6 f), guarantee (0.3, 0.4): S(f) = 0.9 f - 0.3 from f = 1/3 on, so MFF(0.15) = 0.5 and FS(0.15) = (0.45, 0.3)
 
@@ -52,9 +52,10 @@ def functions_by_suggestion(curves: Curves, guarantees: Floats, limits: Floats) 
 
 
 def within_limits(low: Floats, high: Floats, guarantees: Floats, limits: Floats) -> tuple[Floats, Floats]:
-    """Clip guarantees and limits to the range of each curve. A limit that a curve does not pass becomes infinite.
+    """Clip guarantees and limits to the range of values of each curve. A limit that the curve does not pass becomes infinite.
 
-    A curve passes a limit only if it exceeds the limit by more than a rounding error. A resource that is used up exactly may stay level.
+    A curve passes a limit only if it exceeds the limit by more than a rounding error. Otherwise a curve that reaches a limit exactly and
+    then stays level could end there.
     """
     ceiling = np.minimum(np.maximum(limits, low), high)
     floor = np.minimum(np.maximum(guarantees, low), ceiling)
@@ -62,7 +63,7 @@ def within_limits(low: Floats, high: Floats, guarantees: Floats, limits: Floats)
 
 
 def _up_to_limits(curves: Curves, ceiling: Floats) -> Curves:
-    """Return curves that end where they pass a limit: at the crossing within a stretch, or before a jump."""
+    """Return curves that end where they pass a limit: at the limit itself on a stretch between two points, or before a jump."""
     limited = np.flatnonzero(np.isfinite(ceiling).any(axis=0))
     if not len(limited):
         return curves
@@ -81,7 +82,7 @@ def _up_to_limits(curves: Curves, ceiling: Floats) -> Curves:
 
 
 def _end_at_crossing(curves: Curves, stop: Ints, ceiling: Floats) -> None:
-    """Move points back along their stretch to where the first component reaches its ceiling."""
+    """Move the points `stop` back, each along the stretch that ends there, to where the first component reaches its ceiling."""
     y0, y1 = curves.y[:, stop - 1], curves.y[:, stop]
     over = y1 > ceiling * (1.0 + ROUNDING)
     t = np.where(over, (np.where(over, ceiling, 0.0) - y0) / np.where(over, y1 - y0, 1.0), 2.0).min(axis=0)
@@ -91,12 +92,14 @@ def _end_at_crossing(curves: Curves, stop: Ints, ceiling: Floats) -> None:
 
 
 def _bends(curves: Curves, over: Floats, suggestion: Floats, same: Bools) -> tuple[Ints, Floats, Bools]:
-    """Find the bends within stretches, at which another resource begins to exceed its guarantee most.
+    """Find the bends between two points of a curve: there another resource becomes the resource that exceeds its guarantee most.
 
-    Returns for each bend the point before it, the fraction of the stretch up to it, and whether the suggestion is constant up to there.
+    Returns for each bend the point before it, the fraction of the stretch from this point to the next point at which the bend lies, and
+    whether the suggestion is constant up to the bend.
 
-    The suggestion is the upper envelope of one line per resource and of 0. The search goes along it from left to right; the next line is
-    the first to cross the envelope. Few stretches have bends; all others are filtered out first.
+    On a stretch the suggestion is the upper envelope of one line per resource and of 0. The search follows the envelope from left to right;
+    at each bend it continues on the line that is the first to cross the present line. Few stretches have bends; stretches without bends are
+    left out first.
     """
     rise = curves.y[:, 1:] - curves.y[:, :-1]
     level = suggestion[:-1]
@@ -106,7 +109,8 @@ def _bends(curves: Curves, over: Floats, suggestion: Floats, same: Bools) -> tup
     top, top_slope, t = level[at], steepest[at], np.zeros(len(at))
     found: list[tuple[Ints, Floats, Bools]] = []
     for _ in range(RESOURCES + 1):
-        # Divide only for a line that meets the envelope within the stretch: the difference of two slopes may be too small to divide by.
+        # Divide by the difference of two slopes only for a line that meets the envelope within the stretch; otherwise the difference may be
+        # too small to divide by.
         closer = slope - top_slope
         crosses = (closer > 0.0) & (top - height < closer)
         meets = np.where(crosses, (top - height) / np.where(crosses, closer, 1.0), 2.0)
@@ -129,7 +133,7 @@ def _bends(curves: Curves, over: Floats, suggestion: Floats, same: Bools) -> tup
 
 
 def _merged(points: _Points, floor: Floats, after: Ints, t: Floats, flat: Bools, jumps: Ints) -> _Points:
-    """Return the points and additional points: one at every bend, and one before every jump.
+    """Return the points, with two kinds of points added: one at every bend, and one before every jump.
 
     The point before a jump has the suggestion that covers the upper end of the jump.
     """
@@ -137,8 +141,8 @@ def _merged(points: _Points, floor: Floats, after: Ints, t: Floats, flat: Bools,
     after, t, flat = after[bend], t[bend], flat[bend]
     y = between(points.shares[:, after], points.shares[:, after + 1], t)
     owner = points.owner[after]
-    # If the suggestion is constant up to a bend, the functions jump there. The suggestion is then copied exactly: a rounding error would
-    # turn the jump into a slope, on which shares could stop half-way.
+    # If the suggestion is constant up to a bend, the functions jump there. The suggestion is then copied, not computed: a rounding error
+    # would turn the jump into a steep slope, and shares could stop half-way up the slope.
     needs = np.where(flat, points.suggestion[after], np.maximum(beyond(y, floor[:, owner]).max(axis=0), 0.0))
     places = np.concatenate((after, jumps))
     order = np.argsort(places, kind="stable")
@@ -166,7 +170,7 @@ def _merged(points: _Points, floor: Floats, after: Ints, t: Floats, flat: Bools,
 
 
 def _tidied(points: _Points, count: int) -> Functions:
-    """Return functions over suggestions from 0 to 1 without points that have no effect."""
+    """Return functions for suggestions from 0 to 1, and leave out points that have no effect."""
     kept = np.flatnonzero(_that_matter(points, count))
     suggestion, owner = points.suggestion[kept], points.owner[kept]
     as_before = np.zeros(len(kept), np.bool_)
@@ -191,8 +195,8 @@ def _tidied(points: _Points, count: int) -> Functions:
 def _that_matter(points: _Points, count: int) -> Bools:
     """Return True for points that have an effect.
 
-    Of the points at suggestion 0, only those at the largest fit factor have an effect. A jump at the final fit factor has no effect.
-    Rounding may have made the suggestions of a curve fall in places. This is repaired first, in `points` itself.
+    Of the points at suggestion 0, only those at the largest fit factor have an effect. A jump at the final fit factor has no effect. The
+    suggestions of a curve must not fall from point to point. Where rounding made them fall, they are raised first, in `points` itself.
     """
     suggestion, owner = points.suggestion, points.owner
     same = owner[1:] == owner[:-1]
@@ -204,8 +208,8 @@ def _that_matter(points: _Points, count: int) -> Bools:
     matter[1:] &= ~(final[1:] & final[:-1] & same)
     idle = suggestion == 0.0
     idle_kept = np.bincount(owner, idle & matter, count).astype(np.int64)
-    # Among the points of a curve at suggestion 0, the kept points come first: the other points are at the final fit factor, so they come
-    # last.
+    # Of the points of a curve at suggestion 0, the points kept so far come first, because the points dropped so far are at the final fit
+    # factor, which comes last.
     last_idle = points.fit[start[:-1] + np.maximum(idle_kept, 1) - 1]
     matter &= ~(idle & (points.fit != last_idle[owner]))
     return matter

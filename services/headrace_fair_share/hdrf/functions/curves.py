@@ -1,7 +1,7 @@
 """Many piecewise-linear curves at once, and the store of the functions of a whole tree.
 
 The curves follow one another in the same arrays. Their values are vectors with one component per resource. Two points with the same x are a
-jump; the value there is the limit from the left.
+jump; the value at this x is the value before the jump.
 
     points (0, 0) (0.6, 0) (0.6, 0.5) (1, 0.5)  have the value 0 at 0.6 and 0.5 at any x above
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, between, ranges, starts_of
 
-#: Up to this number of functions, searching them one by one is faster.
+#: Largest number of functions for which searching them one by one is faster than searching all at once.
 _FEW: Final = 16
 
 
@@ -38,7 +38,7 @@ class Curves:
         return np.arange(len(self)).repeat(self.start[1:] - self.start[:-1])
 
     def scale_argument(self, factor: Floats) -> None:
-        """Replace every curve y(x) by y(factor[k] * x)."""
+        """Replace every curve k, y(x), by y(factor[k] * x)."""
         self.x /= factor.repeat(self.start[1:] - self.start[:-1])
 
     def shift(self, right: Floats) -> None:
@@ -48,7 +48,9 @@ class Curves:
 
 @dataclass(slots=True)
 class Functions:
-    """Two functions of each of some elements: maximal fit factor by suggestion, and share by suggestion. Both have the same points."""
+    """Two functions for each of several elements: maximal fit factor by suggestion, and share by suggestion. Both functions have the same
+    points.
+    """
 
     suggestion: Floats
     fit: Floats
@@ -58,7 +60,7 @@ class Functions:
 
 
 class _Points(Protocol):
-    """Points of several curves, with the columns of a store. Curve k has the points `start[k]:start[k + 1]`."""
+    """Points of several curves, with the same columns as a store. Curve k has the points `start[k]:start[k + 1]`."""
 
     start: Ints
 
@@ -66,7 +68,7 @@ class _Points(Protocol):
 class PointStore:
     """Stores the points of one curve per row, in columns that a subclass names.
 
-    Points are only ever added. Storing a row again makes the row refer to the new points.
+    Stored points are never removed. If a row is stored again, it refers to the new points, and its old points remain unused.
     """
 
     columns: ClassVar[tuple[str, ...]]
@@ -129,10 +131,10 @@ class FunctionStore(PointStore):
         return between(self.fit[place], self.fit[place + 1], t), shares
 
     def limits_at(self, rows: Ints, ratio: Floats, x: Floats, right: Bools) -> Floats:
-        """Return the limits of the shares at the suggestion ratio * x: from the right where `right` is true, else from the left.
+        """Return the one-sided limits of the shares at the suggestion ratio * x: from the right where `right` is true, else from the left.
 
-        Suggestions are divided by the ratio before they are compared with `x`, because they were also divided when the points were sorted.
-        A comparison with the product `ratio * x` could miss a jump.
+        The suggestions of stored points are divided by the ratio and then compared with `x`: `x` is such a quotient itself, so the
+        comparison is exact. A comparison of suggestions with the product `ratio * x` could miss a jump by a rounding error.
         """
         after = self._first_point(rows, ratio, x, right)
         begin, last = self.first[rows], self.first[rows] + self.count[rows] - 1

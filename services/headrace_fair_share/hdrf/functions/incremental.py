@@ -1,8 +1,9 @@
 """Keeps the functions of a tree between updates, and rebuilds only those that must change.
 
-The function of an operation changes with its usage and demand. The function of a pool changes with any function below it, with its
-guarantee and with the offers to its children. Each integral pool has a second function for trials: with the grant that a burst pool may
-get, or with the temporary limits of a relaxed pool. It stays valid while nothing below changes and the trial has the same inputs.
+The function of an operation changes if its usage or demand changes. The function of a pool changes if any function below the pool, its
+guarantee or the offers to its children change. Each integral pool has a second function for trials, which is built with the grant that a
+burst pool may get, or with the temporary limits of a relaxed pool. This trial function stays valid while nothing below the pool changes and
+the trial has the same inputs.
 
 Section: docs/reference/fair-share-algorithm.md#13-what-is-kept-between-updates
 """
@@ -46,7 +47,7 @@ class IncrementalFunctions:
         self.store = FunctionStore(layout.size + len(integral))
         self.breakpoints = BreakpointStore(layout.size) if improved else None
         self.builder = FunctionBuilder(layout, self.store, self.breakpoints, fifo, inputs.offers, inputs.limits)
-        #: Row of the store for the trial function of each integral pool.
+        #: Row of the store that contains the trial function, for each integral pool.
         self.trial_rows = np.zeros(layout.size, np.int64)
         self.trial_rows[integral] = layout.size + np.arange(len(integral))
         #: Guarantees with which the functions were built.
@@ -58,7 +59,7 @@ class IncrementalFunctions:
         #: True for elements whose functions must be rebuilt.
         self._stale = np.ones(layout.size, np.bool_)
         self._stale[0] = False
-        #: True if no function was built since the last distribution.
+        #: True if no function was rebuilt since shares were last distributed.
         self.idle = False
 
     @property
@@ -67,7 +68,7 @@ class IncrementalFunctions:
         return self.store.used > 2 * self.store.live
 
     def follow(self, inputs: FunctionInputs) -> None:
-        """Take new inputs, and build the functions that do not depend on integral grants."""
+        """Take new inputs, and rebuild the functions that they change, except the functions that depend on integral grants."""
         before, self._inputs = self._inputs, inputs
         self.builder.offers, self.builder.limits = inputs.offers, inputs.limits
         stale = self._stale
@@ -99,7 +100,7 @@ class IncrementalFunctions:
             self.idle = False
 
     def settle(self, granted: Floats) -> None:
-        """Build the functions of the pools that depend on integral grants."""
+        """Rebuild the functions that depend on integral grants, as far as the grants or functions below changed."""
         touched = self._fixed.integral.touched
         guarantees = self._fixed.strong + granted
         differs = (guarantees[:, touched] != self._guarantees[:, touched]).any(axis=0)
@@ -117,7 +118,7 @@ class IncrementalFunctions:
             self.idle = False
 
     def _mark_upwards(self) -> None:
-        """Mark everything above a stale element as stale, except the root, whose function is not kept."""
+        """Mark all pools above stale elements as stale, except the root, whose function is not kept."""
         for begin, end in zip(self._layout.levels[-2:0:-1], self._layout.levels[:1:-1], strict=True):
             self._stale[self._layout.parent[begin + np.flatnonzero(self._stale[begin:end])]] = True
         self._stale[0] = False
