@@ -58,9 +58,9 @@ class AdmissionSettings(CommonSettings, frozen=True, kw_only=True):
     pending_by_pool_operation_scan_period_ms: int = 60_000
     #: Time after which an operation fails if each of its jobs is larger than the resource limits of a pool.
     limiting_ancestor_safe_timeout_ms: Annotated[int, msgspec.Meta(ge=0)] = 300_000
-    #: Bytes that the archives of one user, with files of operations, may take.
+    #: Bytes that the files of operations of one user may take. They are kept in archives.
     most_archive_bytes_of_a_user: Annotated[int, msgspec.Meta(ge=0)] = 512 * 1024 * 1024
-    #: Bytes that the archives of all users together may take.
+    #: Bytes that the files of operations of all users together may take.
     most_archive_bytes: Annotated[int, msgspec.Meta(ge=0)] = 4 * 1024 * 1024 * 1024
     #: Time after which an archive is removed if no operation was started with it.
     unused_archive_ms: Annotated[int, msgspec.Meta(ge=1_000)] = 3_600_000

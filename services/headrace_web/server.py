@@ -162,7 +162,7 @@ async def serve(options: Options, tell: Callable[[Listening], None]) -> None:
 
 
 async def _serve_everybody(options: Options, tell: Callable[[Listening], None]) -> None:
-    """Serve all who present a token and all browsers that log in, with TLS and without a credential of its own."""
+    """Serve programs that present a token, and browsers that log in. The service uses TLS and has no credential."""
     strangers, place = Strangers(), find_place(state=options.state, tree=options.tree)
     host, port = _address(options.listen)
     _check_certificate(options)

@@ -46,7 +46,7 @@ class Head(msgspec.Struct, frozen=True):
     term: Term = 0
     #: Unix time in milliseconds since which runs are counted; 0: not known.
     begun_ms: int = 0
-    #: Number of runs that are known not to be counted.
+    #: Number of runs that are known to be missing from the records.
     lost_runs: int = 0
 
 

@@ -65,9 +65,9 @@ def fail_never_fitting(transaction: Transaction, now_ms: int) -> None:
 
 
 def _limited(state: State) -> dict[OperationId, str]:
-    """Return the running operations whose jobs exceed the limits of their pools in every tree, each with the reason.
+    """Return the running operations whose jobs fit in none of their trees, because of the limits of pools. Each comes with the reason.
 
-    The reason names a pool of the operation's last tree.
+    If an operation is in several trees, the reason names a pool of only one of these trees.
     """
     found: dict[OperationId, str] = {}
     for tree, rules in state.configuration.trees.items():

@@ -119,7 +119,7 @@ class KeptArchives:
 
 
 def _record_in(value: bytes | None) -> ArchiveRecord:
-    """Return the record in a value. If the value is unreadable, it is the record of an incomplete archive, which is removed."""
+    """Return the record in a value. An unreadable value counts as the record of an incomplete archive, so that the archive is removed."""
     try:
         return _UNFINISHED if value is None else msgspec.json.decode(value, type=ArchiveRecord)
     except UNREADABLE as error:

@@ -24,8 +24,8 @@ from headrace_admission.nodes.revocation import Revocations
 from headrace_admission.settings import AdmissionSettings
 
 _LOOK_S: Final = 1.0
-#: After this many looks, the servers that answer are counted again. A look usually waits a fixed time for answers. If there is only
-#: one server, it waits for the one answer instead, and longer.
+#: After this many looks, the servers that answer are counted again. If there are several servers, a look waits a fixed time
+#: (`_ANSWERS_S`) for their answers. If there is only one server, a look ends with its answer, and may wait longer for it (`_ONE_ANSWER_S`).
 _COUNT_AFTER: Final = 60
 _ANSWERS_S: Final = 1.0
 _ONE_ANSWER_S: Final = 10.0

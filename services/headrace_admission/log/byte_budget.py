@@ -18,7 +18,7 @@ PAGE_OF_WHOLE_BYTES: Final = 64 * 1024
 #: Largest number of bytes of a page of a checkpoint. A single larger record has a page of its own.
 CHECKPOINT_PAGE_BYTES: Final = 128 * 1024
 
-#: Largest number of bytes of the ends of jobs in one event. The end of one job may contain some kilobytes of text.
+#: Largest number of bytes that the records of ended jobs take in one event. The record of one job may contain some kilobytes of text.
 ENDS_OF_AN_EVENT_BYTES: Final = 128 * 1024
 #: Largest number of bytes of one event. An entry of the log holds at least one event and some bytes around it.
 LARGEST_EVENT_BYTES: Final = 250 * 1024

@@ -72,8 +72,8 @@ class Joining:
         if not is_proven:
             # Without the proof, a host could name the key of another party. If the host's node were then shut out, the key of the
             # other party would be revoked.
-            return BadRequest(
-                "proof", key, "a signature by this key, as `headrace agent join` of this release makes it"
+            return BadRequest.because(
+                "proof", f"it is not signed with the key {key}; join with `headrace agent join` of admission's release"
             )
         async with self._binding:
             token = await self._keys.use(token_key, key, now.wall_ms)

@@ -63,7 +63,9 @@ class PersonTokens:
         except BadInput as error:
             return BadRequest(error.place, str(error.value), error.expected)
         if not is_proven:
-            return BadRequest("proof", key, "a signature by this key, as `headrace token create` makes it")
+            return BadRequest.because(
+                "proof", f"it is not signed with the key {key}; use `headrace token create` of admission's release"
+            )
         if own is None or not is_own:
             return BadRequest("jwt", "(a credential)", f"the credential that {user} was given, which is not a token")
         end_ms = now.wall_ms + request.lifetime_ms
@@ -114,7 +116,7 @@ class PersonTokens:
         except BadInput as error:
             return BadRequest(error.place, str(error.value), error.expected)
         if not is_proven:
-            return BadRequest("proof", request.key, "a signature by this key")
+            return BadRequest.because("proof", f"it is not signed with the key {request.key}")
         token = (await self._of(user)).get(request.key)
         if token is None:
             return NotFound("token", request.key, [])

@@ -95,7 +95,10 @@ def _make_runner(settings: Settings) -> Runner:
     configure("runner", settings.log_level)
     log = logger()
     if not processes.become_reaper():
-        log.info("no_subreaper", why="daemons of jobs are found by their process group only")
+        log.info(
+            "no_subreaper",
+            why="daemons of jobs are found by their process group only; a daemon that left it may outlive its job",
+        )
     return Runner(Host(LinuxFiles(), processes), settings, log, (soft, hard), hard)
 
 

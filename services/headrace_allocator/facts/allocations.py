@@ -71,7 +71,7 @@ class AgreedReport:
     def __init__(self) -> None:
         self.booked: Sequence[AllocationReport] | None = None
         #: The `Rest` of each operation on the node, with the operation's newest allocation there. None if no report is booked, or if an
-        #: allocation may need an order for a reason that its `Rest` does not show.
+        #: allocation may need an order although nothing in the `Rest` of its operation shows this.
         self.rests: Mapping[Rest, Allocation] | None = None
 
     def book(self, reports: Sequence[AllocationReport]) -> None:

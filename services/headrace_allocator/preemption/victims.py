@@ -141,9 +141,9 @@ def candidates(overlay: Overlay, least: Group) -> Candidates:
 def excess_candidates(overlay: Overlay) -> Candidates:
     """Find the allocations on the node that belong to the excess of their operations, that is, to the usage beyond what is protected.
 
-    Usually only the newest allocations of an operation are candidates, and these may all be on other nodes. An operation that can run on
-    few nodes could then preempt nothing there. So here any allocation can be a candidate, the newest or not. No operation loses more than
-    its excess.
+    Usually only the newest allocations of an operation are candidates. These may all be on other nodes, and a starving operation that can
+    run on few nodes could then preempt nothing on those few nodes. So here any allocation can be a candidate, the newest or not. No
+    operation loses more than its excess.
     """
     found = Candidates([], {}, {}, {})
     taken: dict[Operation, list[Allocation]] = {}

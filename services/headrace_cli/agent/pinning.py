@@ -40,8 +40,8 @@ def shown_authority(urls: str, sha256: str) -> str:
         found = ", ".join(sha256_of(certificate)[:16] + "…" for certificate in shown)
         raise NotAdmitted(
             url,
-            f"it presents no certificate authority with SHA-256 {sha256}, but {found}: it may be another server, or its "
-            "`server.pem` does not end with the certificate of the authority",
+            f"it presents no certificate authority with SHA-256 {sha256}. The certificates that it presents have {found}. It may be "
+            "another server, or its `server.pem` does not end with the certificate of the authority",
         )
     raise NotRunning(urls, str(trouble))
 

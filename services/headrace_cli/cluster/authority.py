@@ -44,8 +44,8 @@ _OPERATOR_SIGNING: Final = "operator-signing.seed"
 _ACCOUNT_SIGNING: Final = "account-signing.seed"
 _ADMISSION: Final = "admission"
 _FORMER_ADMISSION: Final = "admission.former"
-#: Time of a revocation, in seconds since 1970 (the year 2242). The key is never accepted again, whatever the clock
-#: showed when its JWT was signed.
+#: Time that a revocation for ever names, in seconds since 1970: the year 2242. A revocation rejects all JWTs of the key that were signed
+#: before its time, so it rejects every JWT, whatever the clock showed when the JWT was signed.
 _FOREVER_S: Final = 2**33
 #: Seconds by which a new account JWT is dated ahead if the signing keys of the account have changed. So the new JWT is later than every
 #: account JWT that admission has signed, and the server keeps the latest account JWT. If the server kept a JWT signed by a key that no

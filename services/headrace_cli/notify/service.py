@@ -18,7 +18,7 @@ from headrace_cli.outgoing.delivery import Undelivered, deliver
 from headrace_cli.outgoing.position_file import PositionFile
 from headrace_cli.show.screen import Screen
 
-#: Seconds after which a position is stored although nothing is to be sent.
+#: Seconds after which the position is stored even if nothing is to be sent.
 _STORE_PERIOD_S: Final = 10.0
 #: Longest time in seconds that a message waits for occurrences that follow at once.
 _GATHER_S: Final = 0.5

@@ -205,7 +205,8 @@ async def _requeue(client: Client, _: Given, words: list[str]) -> int:
     if own and own in [str(name.raw) for name in parse_jobs(words, "scontrol requeue")]:
         if CAN_REQUEUE not in os.environ:
             raise NoCounterpart(
-                "scontrol requeue of the job itself", "sbatch --signal: after its signal a job may requeue itself"
+                "scontrol requeue by the job itself, without sbatch --signal",
+                "sbatch --signal; a job may requeue itself after that signal",
             )
         os.kill(int(pid), REQUEUE_SIGNAL)
         return 0

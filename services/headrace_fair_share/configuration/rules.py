@@ -195,10 +195,12 @@ def _lone_min_share_timeout(options: TreeOptions, timeout_ms: int | None, where:
     scope = options.scheduling_preemption_priority_scope
     if timeout_ms is None or (options.enable_pool_starvation and scope is PriorityScope.OPERATION_AND_ANCESTORS):
         return
-    needed = f"enable_pool_starvation and scheduling_preemption_priority_scope {PriorityScope.OPERATION_AND_ANCESTORS}"
+    needed = (
+        f"enable_pool_starvation=true and scheduling_preemption_priority_scope={PriorityScope.OPERATION_AND_ANCESTORS}"
+    )
     yield BadRequest.because(
         "min_share_preemption_timeout",
-        f"the value {timeout_ms} ms{where} needs {needed} as well",
+        f"{timeout_ms} ms{where} has an effect only with {needed}",
         rule="needs_another_option",
     )
 

@@ -62,9 +62,9 @@ class Clocks:
     keys: Sequence[str]
     #: Start of the time below the fair share; `NO_TIME` if the element is not below its fair share.
     below_since: Ints
-    #: Starvation for the fair share: the code of the status.
+    #: Code of the `StarvationStatus` with regard to the fair share; 0: not starving.
     starving: Ints
-    #: Start of the starvation for the fair share; undefined while the code is 0.
+    #: Start of the starvation with regard to the fair share; undefined while `starving` is 0.
     starving_since: Ints
     #: Start of the time below the strong guarantee.
     short_since: Ints

@@ -71,7 +71,7 @@ def active_elements(layout: Layout, taking_part: Bools) -> Bools:
 
 
 def _first_active(owner: Ints, children: Ints, sharers: Sharers) -> Ints:
-    """Return the active child of each parent that started first. If two started at the same time, the child with the lower index counts."""
+    """Return, for each parent, the active child that started first. Of two that started at the same time, the lower index counts."""
     here = sharers.active[children]
     owner, children = owner[here], children[here]
     order = np.lexsort((children, sharers.began_ms[children], owner))

@@ -128,12 +128,12 @@ class Endpoints:
         read: Callable[[bytes, Caller], T] | None = None,
         slow: bool = False,
     ) -> Subscription:
-        """Serve requests of type `kind`. `name_at` is the position in the subject of the name of a user, node or host.
+        """Serve requests of type `kind`. `name_at` is the part of the subject that has the name of the user, node or host.
 
         At most `concurrency` handlers run at a time, and at most a quarter of them for one sender. With `slow` these requests
         take turns with the other slow requests of the service. With `newest` only the newest message of each sender is answered,
         unless it has waited too long. `read` replaces `decode`, for messages that can be decoded only with the caller's earlier
-        messages. It raises `BadMessage`.
+        messages; it must raise `BadMessage` for a malformed message.
         """
         handler = self._in_turn(handler) if slow else handler
 

@@ -292,8 +292,8 @@ class SnapshotFeed(Generic[Item, Frame]):
         while True:
             with anyio.move_on_after(self._silence_s * (1 + _jitter.random() / 2)):
                 await self._missing.wait()
-            # Renew the event before the check: the old event may have been set by a part that arrived during the last
-            # request, and then it does not show that anything is missing now.
+            # A part that arrived during the last request may have set the old event, although nothing is missing now. The event
+            # is renewed before the check, so that a part that arrives after the check sets the new event.
             self._missing = anyio.Event()
             if not self.reader.needs_whole and self.age_s() < self._silence_s:
                 continue

@@ -71,8 +71,8 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     #: are answered "busy".
     most_waiting_of_a_user: Annotated[int, msgspec.Meta(ge=1)] = 2_000
     most_waiting_bytes_of_a_user: Annotated[int, msgspec.Meta(ge=2**20)] = 16 * 2**20
-    #: Users who may change everything, separated by commas; `group:NAME`: the members of a group, but not in agents; `*`: everybody
-    #: who has a credential for the server; empty: nobody.
+    #: Users who may change everything, separated by commas. `group:NAME` stands for the members of a group (agents ignore it, since
+    #: they know no groups), `*` for everybody who has a credential for the server; empty: nobody.
     administrators: str = ""
 
     def person(self, user: str) -> Person:

@@ -54,7 +54,7 @@ class BadRequest(_Refusal, frozen=True, tag="bad_request"):
     expected: str
     #: Rule of the configuration that is broken, such as `guarantee_sum`; empty if no rule is broken.
     rule: str = ""
-    #: Sentences that say what is wrong and what to do next, if no value is wrong.
+    #: Used in place of `value` and `expected` if no single value is wrong: sentences that say what is wrong and what to do next.
     fault: str = ""
 
     @classmethod

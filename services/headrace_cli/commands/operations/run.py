@@ -151,7 +151,8 @@ class PreemptionOptions:
     """Options for how an operation's jobs are preempted."""
 
     interruptible: Switch = False
-    """The jobs handle the interruption signal: exit status 0 after it means done, 75 means saved and to be retried."""
+    """The jobs handle the interruption signal. If a job then ends with exit status 0, it is done; with 75 it has saved its state and is
+    retried."""
     interrupt_signal: str = "TERM"
     """Signal that tells a job that it is being preempted: TERM, INT, HUP, QUIT, USR1 or USR2, or its number."""
     interruption_timeout: str | None = None

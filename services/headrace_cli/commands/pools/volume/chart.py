@@ -116,7 +116,7 @@ def amount_unit(resource: str, largest: float) -> Unit:
 
 
 def savings_unit(resource: str, largest: float) -> Unit:
-    """Return the unit for savings up to `largest`, such as core-hours if they reach ten core-hours, else core-seconds."""
+    """Return the unit for savings up to `largest`: hours of the resource, such as core-hours, or seconds if they are below ten hours."""
     unit = amount_unit(resource, largest / 3600)
     one = unit.name[:-1] if unit.name in ("cores", "GPUs", "slots", "bytes") else unit.name
     if largest / unit.size >= 36_000:
