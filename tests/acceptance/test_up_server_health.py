@@ -33,5 +33,5 @@ def test_after_a_drain_the_next_up_is_ready_and_says_that_its_node_is_drained() 
         up.stop()
         up.start()
 
-        up.wait_said("node alpha is drained and gets no new jobs; `headrace node undrain alpha` ends that")
+        up.wait_said("node alpha is drained and gets no new jobs; `headrace node undrain alpha` ends the drain")
         assert up.run("node", "list").stdout.count("drained") == 1
