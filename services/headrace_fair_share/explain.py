@@ -69,7 +69,7 @@ def explain_pool(shares: Shares, request: ExplainPool) -> PoolExplained | NotFou
     """Explain a pool, and a second pool for comparison if the request names one."""
     if f"/{ROOT_POOL}" not in shares.items:
         return NotReady("no shares were computed yet")
-    for name in filter(None, (request.name, request.against)):
+    for name in (request.name, *filter(None, [request.against])):
         if f"/{name}" not in shares.items:
             names = [item.name for item in shares.items.values() if item.kind is not ElementKind.OPERATION]
             return NotFound(what="pool", name=name, near=near(name, names))

@@ -42,7 +42,7 @@ def test_who_waits_is_listed_explained_and_goes_on_when_the_limit_is_raised(up: 
     up.run("op", "wait", second)
     up.run("op", "abort", first)
 
-    assert "1 of 1 operations run in narrow; the operation is number 1 of 1 that wait" in told.stderr
+    assert "1 of 1 operations run in narrow; the operation is number 1 of 1 pending operations" in told.stderr
     assert (listed["operation"], listed["waiting"][0]["place"]) == (second, 1)
     assert "position 1 of 1 at narrow (1 of 1 running)" in table
     assert "no running slot is free in narrow" in explained

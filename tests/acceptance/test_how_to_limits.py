@@ -34,8 +34,7 @@ def test_every_command_of_the_page_does_what_it_says(up: Up) -> None:
     assert "its max_running_operation_count is 0" in closed
     for words in [text for line, text in said.items() if "--pool small --cpu 3" in line]:
         assert (
-            "resources.cpu: 3 cannot be used; expected at most 2 for each job, max_job_resource_limits of pool small"
-            in words
+            "--cpu: 3 cannot be used; expected at most 2 for each job, max_job_resource_limits of pool small" in words
         )
     (tried,) = [text for line, text in said.items() if line.endswith("max_job_resource_limits/cpu=1 --dry-run")]
     assert "of 1 operation no further jobs start" in " ".join(tried.split())

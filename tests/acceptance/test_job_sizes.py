@@ -33,7 +33,7 @@ def running_jobs(up: Up, operation: str) -> int:
 def test_a_bound_refuses_a_start_and_stops_further_jobs_when_it_is_lowered(up: Up) -> None:
     up.run("pool", "create", "bounded", f"{MOST}={{cpu: 2}}")
     refused = up.run("run", "--pool", "bounded", "--cpu", "3", "--", "true", expect=4).stderr
-    assert f"resources.cpu: 3 cannot be used; expected at most 2 for each job, {MOST} of pool bounded" in refused
+    assert f"--cpu: 3 cannot be used; expected at most 2 for each job, {MOST} of pool bounded" in refused
     up.run("run", "--pool", "bounded", "--cpu", "2", "--jobs", "4", "--id", "wide-one", "--", "sleep", "600")
     wait_until(lambda: running_jobs(up, "wide-one") == 2)
 

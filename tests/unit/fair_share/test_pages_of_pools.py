@@ -11,11 +11,13 @@ import pytest
 from headrace.ids import ROOT_POOL, PoolName, TreeName
 from headrace.pools import Pool, Tree
 from headrace.resources import Resources
+from headrace.wire.pool_explanations import ExplainPool
 from headrace.wire.pools import GetPools, PoolList
 from headrace.wire.refusals import NotFound
 from headrace.wire.snapshots import StarvationStatus, UsageFrame
 from headrace.wire.version import NEVER, Version
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
+from headrace_fair_share.explain import Shares, explain_pool
 from headrace_fair_share.facts.usage import UsageChange
 from headrace_fair_share.update.updater import Updater
 from headrace_fair_share.view import pool_list
@@ -126,3 +128,11 @@ def test_a_pool_that_no_longer_starves_does_not_end_the_list_of_starving_pools()
     desk.engine.items["/team-1"] = msgspec.structs.replace(item, starvation_status=StarvationStatus.NON_STARVING)
 
     assert names(desk.page(starving=True, first=page.next_first, after="team-1")) == ["team-2-a", "team-3"]
+
+
+@pytest.mark.parametrize(("name", "against"), [("", ""), ("", "team-1"), ("team-9", ""), ("team-1", "team-9")])
+def test_a_pool_that_does_not_exist_is_not_explained(name: str, against: str) -> None:
+    desk = Desk()
+    request = ExplainPool(name, against=against)
+
+    assert isinstance(explain_pool(Shares.of(desk.engine), request), NotFound)
