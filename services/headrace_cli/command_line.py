@@ -44,7 +44,7 @@ GROUPS: Final = {
         ),
         "web": (
             "headrace_cli.commands.web:app",
-            "Serve the HTTP API and a page for the browser on this machine, or log a browser in at a shared service.",
+            "Serve the HTTP API and a page for the browser on this machine.",
         ),
         "events": (
             "headrace_cli.commands.operations.events:events",

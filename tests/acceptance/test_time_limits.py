@@ -176,7 +176,9 @@ def test_pools_and_trees_have_defaults_and_maxima(up: Up) -> None:
     up.run("pool", "create", "batch", "max_time_limit=2h", "default_time_limit=2s")
     up.run("tree", "set", "default", "max_operation_time_limit=1d")
     refused = up.run("run", "--pool", "batch", "--time-limit", "3h", "--", "true", expect=4).stderr
-    assert "time_limit: 3h cannot be used; expected at most 2h, max_time_limit of pool batch in tree default" in refused
+    assert (
+        "--time-limit: 3h cannot be used; expected at most 2h, max_time_limit of pool batch in tree default" in refused
+    )
     refused = up.run("run", "--operation-time-limit", "2d", "--", "true", expect=4).stderr
     assert "at most 1d, max_operation_time_limit of tree default" in refused
     tried = up.run("run", "--pool", "batch", "--dry-run", "--", "true").stderr

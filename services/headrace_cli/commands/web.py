@@ -96,8 +96,15 @@ def web(
 async def _serve(options: Options, announcement: _Announcement) -> None:
     from headrace_web.server import serve
 
+    interrupted = False
     async with announcement.readiness.kept_alive():
-        await serve(options, announcement.tell)
+        # A task group would wrap the interrupt, and the exit status would be another one.
+        try:
+            await serve(options, announcement.tell)
+        except KeyboardInterrupt:
+            interrupted = True
+    if interrupted:
+        raise KeyboardInterrupt
 
 
 class _Announcement:

@@ -111,7 +111,7 @@ def test_a_value_that_is_none_of_few_is_refused_with_line_and_key(
         (
             "tasks: {a: {command: [x]}}",
             ("--after-each", "b"),
-            "--after-each: 'b' cannot be used; expected no `after_each`",
+            "--after-each: 'b' cannot be used; expected no `--after-each`",
         ),
         ("tasks: {a: {command: [x]}}\nfields: {terminal: true}", (), "w.yaml:2: fields.terminal: True cannot be used"),
         (
