@@ -28,7 +28,7 @@ def test_every_command_of_the_page_does_what_it_says(up: Up) -> None:
     assert "has the child pools vision, speech" in both
     assert "more than the 0.5 of research itself" in both
     (gpu,) = [text for line, text in said.items() if "resources/gpu=1" in line]
-    assert "/research has none of gpu" in gpu
+    assert "its parent /research has no guarantee of gpu" in gpu
     assert "an amount of cpu as well" in gpu
     (imported,) = [text for line, text in said.items() if line.startswith("pool import")]
     assert "nothing changes" in imported
