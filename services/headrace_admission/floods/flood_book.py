@@ -79,17 +79,17 @@ class FloodBook:
         self._bounds = bounds
         self._received: Mapping[str, Received] = {}
         self._received_s = 0.0
-        #: What the servers received between the last two times.
+        #: Messages and bytes that the servers received between the last two calls of `on_received`.
         self._more = Received()
         self._watched_until_s = 0.0
         self._looked_s = 0.0
         #: The connections at the last look, each under the id of its server and its number.
         self._counted: dict[_Place, Connection] = {}
-        #: What each of them sent between the last two looks.
+        #: Messages and bytes that each connection in `_counted` sent between the last two looks.
         self._sent_lately: dict[_Place, Connection] = {}
-        #: Those of them that the last list lacked, though the list before had them.
+        #: Connections that the last list lacked although the list before it had them.
         self._missing: dict[_Place, Connection] = {}
-        #: What was received between the last two looks and is not known to be somebody's.
+        #: Messages and bytes that were received between the last two looks and that no listed connection accounts for.
         self._unattributed = Received()
         #: Highest number of a connection that each server has listed.
         self._last_cids: dict[str, int] = {}

@@ -50,7 +50,7 @@ _CODE_RESULT: Final = {code: result for result, code in _RESULT_CODE.items()}
 
 
 class Verdict(enum.Enum):
-    """What a reported end of a job means for the ledger."""
+    """The meaning of a reported end of a job for the ledger."""
 
     #: The end must be recorded.
     NEW = "new"
