@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Container
-from itertools import chain
+from itertools import chain, islice
 from typing import Final
 
 import msgspec
@@ -159,27 +159,31 @@ class SessionSpans:
     def report(self) -> list[SessionSpan]:
         """Return the spans to report. The beginning of a span is reported until admission has recorded it. Once the span has ended, its
         end is reported until it is recorded too.
+
+        A person's next span with the same run waits until then. Admission would otherwise end the earlier span at an unknown time.
         """
-        told: list[SessionSpan] = []
-        for span in chain.from_iterable(self._spans.values()):
-            if not span.is_begin_recorded:
-                told.append(span.began)
-            elif span.is_over and not span.is_end_recorded:
-                told.append(span.ended)
-        return told[:MOST_SESSION_SPANS]
+        told = (_unrecorded(spans) for spans in self._spans.values())
+        return list(islice((each for each in told if each is not None), MOST_SESSION_SPANS))
 
     def forget(self, recorded: list[SessionSpan]) -> bool:
-        """Note which beginnings and ends of spans admission has recorded. Return True if one of these spans has ended and its end is not
-        recorded yet.
-        """
-        has_ended = False
+        """Note which beginnings and ends of spans admission has recorded. Return True if there is more to report about these runs."""
         for span in recorded:
             for each in self._spans.get((span.job, span.user), []):
                 if each.began.began_at_ms == span.began_at_ms:
                     each.is_begin_recorded = True
                     each.is_end_recorded = each.is_end_recorded or span.ended_at_ms > 0
-                    has_ended |= each.is_over and not each.is_end_recorded
-        return has_ended
+        runs = {(span.job, span.user) for span in recorded}
+        return any(_unrecorded(self._spans.get(each, [])) is not None for each in runs)
+
+
+def _unrecorded(spans: list[_Span]) -> SessionSpan | None:
+    """Return what is to be reported next of one person's spans with one run of a job, or None."""
+    for span in spans:
+        if not span.is_begin_recorded:
+            return span.began
+        if span.is_over and not span.is_end_recorded:
+            return span.ended
+    return None
 
 
 def _may_drop(span: _Span, now_ns: int) -> bool:

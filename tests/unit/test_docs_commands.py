@@ -31,6 +31,7 @@ ELSEWHERE = {
     "docs/how-to/containers-for-jobs.md": "tests/containers/test_job_images.py",
     "docs/how-to/export.md": "tests/integration/test_export.py",
     "docs/how-to/gpus.md": "tests/acceptance/test_gpus.py",
+    "docs/how-to/groups.md": "tests/integration/test_login_groups.py",
     "docs/how-to/hosts.md": "tests/acceptance/test_hosts.py",
     "docs/how-to/http-api.md": "tests/acceptance/test_web.py",
     "docs/how-to/integral-guarantees.md": "tests/acceptance/test_docs_integral.py",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import msgspec
@@ -184,7 +185,9 @@ def test_the_helper_of_a_container_is_found_by_its_marker() -> None:
     marks = {"LC_HEADRACE_JOB": "one.0.1", "LC_HEADRACE_RUNNER": "/state", "HOME": "/"}
     with subprocess.Popen(["sleep", "60"], env=marks) as helper:
         try:
-            assert LinuxProcesses("/state").marker(helper.pid) == "one.0.1"
+            while (marker := LinuxProcesses("/state").marker(helper.pid)) is None:  # the process is still in exec
+                time.sleep(0.001)
+            assert marker == "one.0.1"
             assert LinuxProcesses("/other").marker(helper.pid) == ""
         finally:
             helper.kill()

@@ -88,6 +88,18 @@ def test_an_end_is_reported_only_after_its_beginning_is_recorded() -> None:
     assert [each.ended_at_ms for each in book.spans.report()] == [1_000]
 
 
+def test_the_next_span_of_the_same_person_is_reported_only_after_the_end_of_the_former_is_recorded() -> None:
+    book = Book()
+    for session in ("s1", "s2"):
+        book.begin(session)
+        book.turn(session, is_over=True)
+        book.clock.ms += 10
+
+    told = book.record()
+
+    assert [(each.began_at_ms, each.ended_at_ms) for each in told] == [(1_000, 0), (1_000, 1_000), (1_010, 0)]
+
+
 def test_sessions_at_the_same_time_are_one_span() -> None:
     book = Book()
     book.begin("s1")
@@ -175,6 +187,9 @@ def test_each_session_is_in_exactly_one_recorded_span_whatever_happens(seed: int
     assert sum(each.sessions for each in ended) == began
     assert sorted(begun) == sorted(each.began_at_ms for each in ended)
     assert len({(each.job, each.user, each.began_at_ms) for each in ended}) == len(ended)
+    for run in {(each.job, each.user) for each in ended}:
+        of_run = [each for each in book.recorded if (each.job, each.user) == run]
+        assert [bool(each.ended_at_ms) for each in of_run] == [False, True] * (len(of_run) // 2)
 
 
 def test_heartbeats_carry_spans_until_the_allocator_says_that_they_are_recorded() -> None:
