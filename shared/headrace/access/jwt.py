@@ -154,5 +154,11 @@ def base64_of(data: bytes) -> str:
 
 
 def unbase64(text: str) -> bytes:
-    """Return the data of a part of a JWT. Raises `ValueError`."""
-    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    """Return the data of a part of a JWT. Raises `ValueError` for any text that `base64_of` would not have written.
+
+    Python's decoder ignores foreign characters and the unused bits of the last character, so several texts would have the same data.
+    """
+    data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    if base64_of(data) != text:
+        raise ValueError("not base64url, or not in its only form")
+    return data

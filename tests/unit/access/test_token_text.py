@@ -41,11 +41,19 @@ def test_a_token_of_the_longest_name_fits_into_a_header() -> None:
 @given(st.data())
 def test_a_token_with_a_changed_letter_is_told_from_a_whole_one(data: st.DataObject) -> None:
     text = token_text(a_credential())
-    place = data.draw(st.integers(0, len(text) - 3))  # the last letter has bits that stand for nothing
-    letter = data.draw(st.sampled_from("Ab0_-").filter(lambda letter: letter != text[place]))
+    place = data.draw(st.integers(0, len(text) - 1) | st.just(len(text) - 1))
+    letter = data.draw(st.sampled_from("Ab0_-+ ").filter(lambda letter: letter != text[place]))
     with pytest.raises(BadInput) as refused:
         read_token_text(text[:place] + letter + text[place + 1 :])
     assert USER.seed not in str(refused.value)
+
+
+@pytest.mark.parametrize("foreign", [" ", "\n", "=", "+", "!"])
+def test_a_token_has_one_text_only(foreign: str) -> None:
+    text = token_text(a_credential())
+    for other in (text + foreign, text[:40] + foreign + text[40:]):
+        with pytest.raises(BadInput):
+            read_token_text(other)
 
 
 @pytest.mark.parametrize(
