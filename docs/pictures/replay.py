@@ -13,7 +13,7 @@ from headrace.ids import PoolName  # noqa: E402
 from headrace.wire.pool_changes import Set  # noqa: E402
 from headrace.wire.replay import Replay  # noqa: E402
 from headrace_cli.replay.chart_file import draw_replay  # noqa: E402
-from headrace_replay.comparison import replayed  # noqa: E402
+from headrace_simulator.comparison import replayed  # noqa: E402
 from tests.support.recorded_day import Day, a_tree  # noqa: E402
 
 __all__ = ["FOLDER", "PICTURES", "an_hour", "draw"]

@@ -75,7 +75,7 @@ def test_another_weight_is_seen_in_the_table_and_in_a_picture(up: Up, tmp_path: 
 def test_ctrl_c_ends_the_replay_even_where_its_process_is_stuck(up: Up, pools: Path) -> None:
     asking = up.begin("replay", "--with", str(pools), "--since", "1h")
     itself = psutil.Process(asking.pid)
-    while not (replaying := [each for each in itself.children() if "headrace_replay" in each.cmdline()]):
+    while not (replaying := [each for each in itself.children() if "headrace_simulator" in each.cmdline()]):
         time.sleep(0.005)
     replaying[0].suspend()
     asking.send_signal(signal.SIGINT)

@@ -20,7 +20,7 @@ def test_a_new_service_is_put_under_the_contracts() -> None:
 
 
 #: Programs of one person, without a role.
-PROGRAMS = ("headrace_cli", "headrace_replay", "headrace_web")
+PROGRAMS = ("headrace_cli", "headrace_simulator", "headrace_web")
 
 
 @pytest.mark.parametrize("service", [name for name in SERVICES if name not in PROGRAMS])

@@ -127,7 +127,7 @@ def _replayed(task: ReplayTask, screen: Screen) -> Replay | ReplayRefused | None
     """Replay in another process. Return None if the process failed; the end of its stderr has been printed."""
     # Python iterates sets of strings by their hashes. With a fixed seed, the same task always gives the same replay.
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
-    argv = [sys.executable, "-P", "-m", "headrace_replay"]
+    argv = [sys.executable, "-P", "-m", "headrace_simulator"]
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as answered:
         given.write(msgspec.msgpack.encode(task))
         given.seek(0)

@@ -11,9 +11,9 @@ from headrace.resources import RESOURCE_NAMES
 from headrace.wire.consumption import RunSums
 from headrace.wire.heartbeat import JobResult
 from headrace_admission.consumption.facts import DAY_MS
-from headrace_replay.recording import Recording
-from headrace_replay.results import hours
-from headrace_replay.world import World
+from headrace_simulator.recording import Recording
+from headrace_simulator.results import hours
+from headrace_simulator.world import World
 from tests.support.recorded_day import NOON_MS, Day, a_tree
 
 #: The next midnight (UTC), in seconds after the noon of recorded days.

@@ -10,7 +10,7 @@ from headrace.wire.log import OperationStateChanged, StateCause
 from headrace.wire.operations import OperationState
 from headrace.wire.replay import Replay
 from headrace_cli.replay.needed_log import NeededLog
-from headrace_replay.comparison import replayed
+from headrace_simulator.comparison import replayed
 from tests.support.recorded_day import NOON_MS, Day, a_tree
 
 HOUR_S = 3_600

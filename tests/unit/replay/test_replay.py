@@ -14,7 +14,7 @@ from headrace.wire.log import OperationStateChanged, OperationSuspended, StateCa
 from headrace.wire.operations import OperationState
 from headrace.wire.pool_changes import PoolChange, Remove, Set, SetOptions
 from headrace.wire.replay import ComparedPool, LiveRun, Replay, ReplayedPool, ReplayRefused
-from headrace_replay.comparison import replayed
+from headrace_simulator.comparison import replayed
 from tests.support.recorded_day import NOON_MS, Day, a_tree
 
 ONE, TWO = "operation-one", "operation-two"

@@ -27,8 +27,8 @@ from headrace_admission.engine import AdmissionEngine
 from headrace_admission.state.ledger import Verdict
 from headrace_admission.state.rules import GlobalRules, rules_of
 from headrace_allocator.effects import Draw
-from headrace_replay.recording import Action, JobRun, Recording
-from headrace_replay.results import ReplayAccount
+from headrace_simulator.recording import Action, JobRun, Recording
+from headrace_simulator.results import ReplayAccount
 
 A = TypeVar("A")
 #: The limit of operations of all users together. It is a setting of admission and no part of a tree's configuration, so a replay has no

@@ -31,11 +31,11 @@ from headrace_allocator.facts.nodes import Timing
 from headrace_allocator.usage_changes import UsageChanges, usage_changed
 from headrace_fair_share.effects import Publish
 from headrace_fair_share.facts.usage import UsageChange
-from headrace_replay.recording import Action, JobLengths, JobRun, Recording, running_at
-from headrace_replay.results import Counted, ReplayAccount, Stretches
-from headrace_replay.simulated_admission import ReplayedLedger
-from headrace_replay.simulated_fair_share import ReplayedShares
-from headrace_replay.simulated_node import PACE_MS, BrokenReplay, SimulatedNode, kept_run
+from headrace_simulator.recording import Action, JobLengths, JobRun, Recording, running_at
+from headrace_simulator.results import Counted, ReplayAccount, Stretches
+from headrace_simulator.simulated_admission import ReplayedLedger
+from headrace_simulator.simulated_fair_share import ReplayedShares
+from headrace_simulator.simulated_node import PACE_MS, BrokenReplay, SimulatedNode, kept_run
 
 A = TypeVar("A")
 Say = Callable[[float], None]

@@ -1,4 +1,4 @@
-"""`python -m headrace_replay`: read a `ReplayTask` as msgpack from standard input, and print JSON of `headrace.wire.replay`."""
+"""`python -m headrace_simulator`: read a `ReplayTask` as msgpack from standard input, and print JSON of `headrace.wire.replay`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 import msgspec
 
 from headrace.wire.replay import ReplayRefused, ReplayTask
-from headrace_replay.comparison import replayed
-from headrace_replay.simulated_node import BrokenReplay
+from headrace_simulator.comparison import replayed
+from headrace_simulator.simulated_node import BrokenReplay
 
 _BROKEN = 1
 _USAGE = 2

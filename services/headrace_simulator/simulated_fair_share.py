@@ -22,7 +22,7 @@ from headrace_fair_share.facts.known_volumes import AdvanceAnswer
 from headrace_fair_share.facts.usage import UsageChange
 from headrace_fair_share.update.updater import FailedUpdate, Updater
 from headrace_integral.engine import IntegralEngine, VolumesRecord
-from headrace_replay.simulated_node import BrokenReplay
+from headrace_simulator.simulated_node import BrokenReplay
 
 _TERM: Final = 1
 _US_PER_MS: Final = 1_000

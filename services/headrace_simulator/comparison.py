@@ -15,9 +15,9 @@ from headrace.resources import Resources
 from headrace.wire.pool_changes import ChangePools, PoolPlan
 from headrace.wire.replay import Agreement, ComparedPool, Replay, ReplayedPool, ReplayRefused, ReplayTask
 from headrace_fair_share.configuration.change_decisions import Change, StoredTree, TreeConfiguration
-from headrace_replay.recording import JobRun, Recording
-from headrace_replay.results import Counted, ReplayAccount, Stretches, UsageSeries, hours, upwards
-from headrace_replay.world import World
+from headrace_simulator.recording import JobRun, Recording
+from headrace_simulator.results import Counted, ReplayAccount, Stretches, UsageSeries, hours, upwards
+from headrace_simulator.world import World
 
 #: Reports the fraction of the work that is done, from 0 to 1.
 Say = Callable[[float], None]

@@ -1,0 +1,1 @@
+"""Readers of recorded workloads of other schedulers."""

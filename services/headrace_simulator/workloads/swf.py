@@ -1,0 +1,93 @@
+"""Reader of the Standard Workload Format, version 2.2: 18 numbers a line, -1 where a value is not known. Pure.
+
+Source: D. Feitelson, The Standard Workload Format, Parallel Workloads Archive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec.structs import replace
+
+from headrace.resources import Resources
+from headrace_simulator.workloads.workload import Workload, WorkloadJob, WorkloadNode
+
+_FIELDS: Final = 18
+_KIB: Final = 1024
+_CANCELLED, _FAILED = 5, 0
+_LONGEST_SHOWN: Final = 60
+
+
+def read_swf(lines: Iterable[str]) -> Workload:
+    """Return the jobs of a file. Lines that cannot be read are counted in `damaged`."""
+    workload, header = Workload("swf"), dict[str, str]()
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if text.startswith(";"):
+            name, _, value = text.lstrip("; ").partition(":")
+            header.setdefault(name.strip().lower(), value.strip())
+        elif text:
+            _add(workload, number, text)
+    begin_ms = 1_000 * _number(header.get("unixstarttime", ""))
+    workload.jobs = [_moved(job, begin_ms) for job in workload.jobs] if begin_ms > 0 else workload.jobs
+    processors, nodes = _number(header.get("maxprocs", "")), _number(header.get("maxnodes", ""))
+    count = nodes if 0 < nodes <= processors or processors <= 0 else processors
+    if count > 0:
+        each = max(1, processors // count)
+        workload.nodes = [WorkloadNode(count, Resources(user_slots=each, cpu=100 * each))]
+        workload.notes.append(f"{count} nodes of {each} cores, from the header MaxNodes and MaxProcs")
+    if workload.jobs and all(job.waited_ms < 0 for job in workload.jobs):
+        workload.notes.append("the trace has no waits: its submit times may be start times")
+    return workload
+
+
+def _add(workload: Workload, number: int, text: str) -> None:
+    try:
+        values = [float(each) for each in text.split()]
+        if len(values) != _FIELDS:
+            raise ValueError(f"{len(values)} values in place of {_FIELDS}")
+        whole = [int(each) for each in values]
+    except (ValueError, OverflowError) as error:
+        workload.add_damaged(number, f"{error}: {text[:_LONGEST_SHOWN]!r}")
+        return
+    job, submit_s, wait_s, run_s, used = whole[:5]
+    asked, limit_s, memory_kib, status, user, group, _, queue = whole[7:15]
+    processors = asked if asked > 0 else used
+    if status == _CANCELLED and run_s <= 0:
+        workload.left_out["cancelled before the start"] += 1
+    elif run_s < 0 or submit_s < 0:
+        workload.left_out["without a run time or a submit time"] += 1
+    elif processors <= 0:
+        workload.left_out["without a number of processors"] += 1
+    else:
+        workload.jobs.append(
+            WorkloadJob(
+                name=str(job),
+                submitted_ms=1_000 * submit_s,
+                runs_ms=round(1_000 * values[3]),
+                count=processors,
+                size=Resources(user_slots=1, cpu=100, memory=max(0, memory_kib) * _KIB),
+                together=processors > 1,
+                user=_name("user", user),
+                group=_name("group", group),
+                queue=_name("queue", queue),
+                limit_ms=max(0, limit_s) * 1_000,
+                waited_ms=1_000 * wait_s if wait_s >= 0 else -1,
+                failed=status == _FAILED,
+            )
+        )
+
+
+def _moved(job: WorkloadJob, by_ms: int) -> WorkloadJob:
+    return replace(job, submitted_ms=job.submitted_ms + by_ms)
+
+
+def _name(kind: str, number: int) -> str:
+    return f"{kind}{number}" if number >= 0 else ""
+
+
+def _number(text: str) -> int:
+    """Return the first number of a header, 0 if there is none."""
+    word = text.split()[0] if text.split() else ""
+    return int(word) if word.isdecimal() else 0
