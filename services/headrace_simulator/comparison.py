@@ -33,13 +33,16 @@ def replayed(task: ReplayTask, say: Say) -> Replay | ReplayRefused:
     if isinstance(after, ReplayRefused):
         return after
     recording = Recording(task)
-    worlds: list[World] = []
+    accounts: list[ReplayAccount] = []
+    length_ms = max(1, task.until_ms - task.since_ms)
     for tree in (task.configured, after):
-        done = len(worlds) / 2
-        worlds.append(World(task, recording, tree, lambda part, done=done: say(done + part / 2)))  # type: ignore[misc]
-        worlds[-1].run()
+        done = len(accounts) / 2
+        account = ReplayAccount(Stretches(task.since_ms, task.until_ms), Counted.of(task.resource))
+        World(task, recording, tree, account, lambda ms, done=done: say(done + min(ms / length_ms, 1) / 2)).run()  # type: ignore[misc]
+        accounts.append(account)
+    say(1.0)
     recorded = _recorded(task, recording)
-    before = worlds[0].account
+    before = accounts[0]
     return Replay(
         tree=task.tree,
         resource=task.resource,
@@ -50,11 +53,11 @@ def replayed(task: ReplayTask, say: Say) -> Replay | ReplayRefused:
         operations=recording.started,
         job_runs=sum(_is_within(run, task) for run in recording.runs),
         agreement=_agreement(recorded, before.usage),
-        pools=list(_compared(after, recorded, *(world.account for world in worlds))),
+        pools=list(_compared(after, recorded, *accounts)),
         notes=[
-            *_notes(task, recording, worlds[0]),
-            *_refusals("the recorded configuration", worlds[0].account),
-            *_refusals("the other configuration", worlds[1].account),
+            *_notes(task, recording),
+            *_refusals("the recorded configuration", accounts[0]),
+            *_refusals("the other configuration", accounts[1]),
         ],
     )
 
@@ -72,7 +75,7 @@ def _changed(task: ReplayTask) -> Tree | ReplayRefused:
 
 
 def _recorded(task: ReplayTask, recording: Recording) -> UsageSeries:
-    usage = UsageSeries(Stretches.of(task.since_ms, task.until_ms))
+    usage = UsageSeries(Stretches(task.since_ms, task.until_ms))
     counted = Counted.of(task.resource)
     for run in recording.runs:
         amount = counted.amount(recording.specs[run.operation].resources)
@@ -133,11 +136,11 @@ def _is_within(run: JobRun, task: ReplayTask) -> bool:
     return run.started_at_ms <= task.until_ms and (run.ended_at_ms is None or run.ended_at_ms >= task.since_ms)
 
 
-def _notes(task: ReplayTask, recording: Recording, before: World) -> Iterator[str]:
+def _notes(task: ReplayTask, recording: Recording) -> Iterator[str]:
     """Yield the texts about what was assumed and what was left out."""
     yield f"{_many(len(task.nodes), 'node')}, as they are now, assumed to have been there all the time"
     yield "the recorded configuration is the present configuration: changes of pools in this period are not replayed"
-    guessed = len(before.lengths.guessed)
+    guessed = len(recording.lengths.guessed)
     if guessed:
         yield (
             f"{_many(guessed, 'job')} whose own end is not in the log: assumed to run as long as other jobs of the same "

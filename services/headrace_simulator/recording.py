@@ -7,7 +7,7 @@ counted.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -87,6 +87,8 @@ class Recording:
         self._pools: dict[OperationId, PoolName] = {}
         self._others: set[OperationId] = set()
         self._at_ms = 0
+        #: A replay remembers all operations, since its results are compared operation by operation.
+        self.keeps_finished = 10**9
         for entry in task.entries:
             self._take(entry)
         self.runs += [
@@ -94,6 +96,7 @@ class Recording:
             for each in task.running
             if each.operation in self.specs
         ]
+        self.lengths = JobLengths(self)
 
     @property
     def started(self) -> int:
@@ -103,6 +106,21 @@ class Recording:
     def pool_of(self, operation: OperationId) -> PoolName:
         """Return the last pool of an operation."""
         return self._pools[operation]
+
+    def requests(self) -> Iterator[Action]:
+        """Yield the requests of the period."""
+        return iter(self.actions)
+
+    def length_of(self, operation: OperationId, index: int, run: int) -> tuple[int, JobResult]:
+        """Return the length in milliseconds and the result of a run of a job."""
+        return self.lengths.of(operation, index, run)
+
+    def kept_fraction(self, operation: OperationId) -> float:
+        """Return 1 if the next run of a job continues where the interrupted run stopped, else 0."""
+        return float(self.specs[operation].interruptible)
+
+    def forget(self, operation: OperationId) -> None:
+        """Do nothing: a replay remembers all operations."""
 
     def _take(self, entry: ToldEntry) -> None:
         self._at_ms = max([self._at_ms, *map(_at_ms, entry.events)])

@@ -1,4 +1,4 @@
-"""The account of a replay: usage and shares of pools over time, waits of operations, and preemptions. Pure.
+"""The account of a simulation: usage and shares of pools over time, and preemptions; of a replay, the waits of operations too. Pure.
 
 The period is divided into stretches of equal length. Each stretch has a sum of amounts times milliseconds.
 """
@@ -38,27 +38,53 @@ class Counted(msgspec.Struct, frozen=True):
         return resources.as_tuple()[self.place] / self.unit
 
 
-class Stretches(msgspec.Struct, frozen=True):
-    """The stretches of equal length that a period is divided into."""
+class Stretches:
+    """The stretches of equal length that a period is divided into. The end of the period may be unknown until `close`."""
 
-    since_ms: int
-    until_ms: int
-    length_ms: int
-
-    @staticmethod
-    def of(since_ms: int, until_ms: int) -> Stretches:
+    def __init__(self, since_ms: int, until_ms: int | None = None) -> None:
         """Divide a period into at most as many stretches as a chart shows."""
-        length_ms = -(-(until_ms - since_ms) // _MOST_STRETCHES)
-        return Stretches(since_ms, until_ms, max(_SHORTEST_MS, length_ms))
+        self.since_ms = since_ms
+        self.length_ms = _SHORTEST_MS
+        self._until_ms = until_ms
+        #: All series of these stretches. Their values are merged when the stretches become longer.
+        self._series: list[list[float]] = []
+        if until_ms is not None:
+            self.length_ms = max(_SHORTEST_MS, -(-(until_ms - since_ms) // _MOST_STRETCHES))
+
+    @property
+    def until_ms(self) -> int:
+        """The end of the period. The period must be closed."""
+        assert self._until_ms is not None
+        return self._until_ms
 
     @property
     def count(self) -> int:
-        """The number of stretches."""
-        return max(1, -(-(self.until_ms - self.since_ms) // self.length_ms))
+        """The number of stretches; in a period that is not closed, the number of stretches that a series can have."""
+        if self._until_ms is None:
+            return 2 * _MOST_STRETCHES
+        return max(1, -(-(self._until_ms - self.since_ms) // self.length_ms))
+
+    def zeros(self) -> list[float]:
+        """Return a new series without amounts."""
+        series = [0.0] * self.count
+        if self._until_ms is None:
+            self._series.append(series)
+        return series
+
+    def close(self, until_ms: int) -> None:
+        """End a period whose end was not known."""
+        self._until_ms = max(until_ms, self.since_ms + 1)
+        for series in self._series:
+            del series[self.count :]
+        self._series.clear()
 
     def add(self, series: list[float], begin_ms: int, end_ms: int, amount: float) -> None:
         """Add an amount that was used from `begin_ms` to `end_ms`. Parts outside the period are ignored."""
-        begin_ms, end_ms = max(begin_ms, self.since_ms), min(end_ms, self.until_ms)
+        begin_ms = max(begin_ms, self.since_ms)
+        if self._until_ms is not None:
+            end_ms = min(end_ms, self._until_ms)
+        while end_ms > self.since_ms + len(series) * self.length_ms:
+            self._double()
         while begin_ms < end_ms:
             place = (begin_ms - self.since_ms) // self.length_ms
             over_ms = min(end_ms, self.since_ms + (place + 1) * self.length_ms)
@@ -66,11 +92,18 @@ class Stretches(msgspec.Struct, frozen=True):
             begin_ms = over_ms
 
     def means(self, series: list[float]) -> list[float]:
-        """Return the mean amount in each stretch."""
+        """Return the mean amount in each stretch of a closed period."""
         lengths = (
             min(self.length_ms, self.until_ms - self.since_ms - place * self.length_ms) for place in range(self.count)
         )
         return [each / length_ms for each, length_ms in zip(series, lengths, strict=True)]
+
+    def _double(self) -> None:
+        """Make each two stretches one."""
+        self.length_ms *= 2
+        for series in self._series:
+            merged = [one + other for one, other in zip(series[::2], series[1::2], strict=True)]
+            series[:] = merged + [0.0] * (len(series) - len(merged))
 
 
 def hours(series: Iterable[float]) -> float:
@@ -83,7 +116,7 @@ class UsageSeries:
 
     def __init__(self, stretches: Stretches) -> None:
         self._stretches = stretches
-        self.of: defaultdict[PoolName, list[float]] = defaultdict(lambda: [0.0] * stretches.count)
+        self.of: defaultdict[PoolName, list[float]] = defaultdict(stretches.zeros)
 
     def add(self, pool: PoolName, begin_ms: int, end_ms: int, amount: float) -> None:
         """Add an amount that a pool had from `begin_ms` to `end_ms`."""
@@ -119,12 +152,12 @@ class _Wait(msgspec.Struct):
     first_job_ms: int | None = None
 
 
-class ReplayAccount:
-    """The account of one replay."""
+class PoolAccount:
+    """Usage, shares and preemptions of all pools."""
 
     def __init__(self, stretches: Stretches, counted: Counted) -> None:
         self.stretches = stretches
-        #: The parent of each pool that existed during the replay.
+        #: The parent of each pool that existed during the simulation.
         self.parents: dict[PoolName, PoolName] = {}
         self.usage = UsageSeries(stretches)
         self._counted = counted
@@ -134,13 +167,10 @@ class ReplayAccount:
         self._owed: dict[PoolName, _Owed] = {}
         self._items: dict[PoolName, ShareItem] = {}
         self._total = 0.0
-        self._waits: dict[OperationId, _Wait] = {}
         self._refused: Counter[PoolName] = Counter()
         #: For each operation that was refused, a text with its id and the reason.
         self.refusals: list[str] = []
         self._preemptions: Counter[PoolName] = Counter()
-        #: Operations that ended during the replay, each with its pool and the time of its end in milliseconds.
-        self.over: dict[OperationId, tuple[PoolName, int]] = {}
 
     def on_shares(self, frame: ShareFrame, changed: Iterable[ShareItem], removed: Iterable[str], now_ms: int) -> None:
         """Record what an update of the shares changed."""
@@ -163,40 +193,70 @@ class ReplayAccount:
 
     def on_operation(self, operation: OperationId, pool: PoolName, now_ms: int) -> None:
         """Record that an operation was started."""
-        self._waits[operation] = _Wait(pool, now_ms)
+
+    def on_job_begun(self, operation: OperationId, pool: PoolName, amount: float, now_ms: int) -> None:
+        """Record that a job began, which uses `amount` of the resource."""
+
+    def on_over(self, operation: OperationId, pool: PoolName, now_ms: int, *, completed: bool) -> None:
+        """Record that an operation has ended."""
 
     def on_refused(self, pool: PoolName, why: str) -> None:
         """Record that an operation was refused."""
         self._refused[pool] += 1
         self.refusals.append(why)
 
-    def on_job_begun(self, operation: OperationId, now_ms: int) -> None:
-        """Record that a job began. With the first job, the wait of its operation is over."""
-        wait = self._waits.get(operation)
-        if wait is not None and wait.first_job_ms is None:
-            wait.first_job_ms = now_ms
-
-    def on_over(self, operation: OperationId, pool: PoolName, now_ms: int) -> None:
-        """Record that an operation has ended."""
-        self.over[operation] = (pool, now_ms)
-
-    def on_run(self, pool: PoolName, begin_ms: int, end_ms: int, amount: float, *, preempted: bool) -> None:
-        """Add the usage of a run that has ended."""
-        self.usage.add(pool, begin_ms, end_ms, amount)
-        if preempted:
-            self._preempted_usage.add(pool, begin_ms, end_ms, amount)
+    def on_run(self, operation: OperationId, pool: PoolName, span_ms: tuple[int, int], amount: float, lost: float) -> None:
+        """Add the usage of a run that has ended. `lost` is the fraction of the run that preemption made useless."""
+        self.usage.add(pool, *span_ms, amount)
+        if lost:
+            self._preempted_usage.add(pool, *span_ms, lost * amount)
 
     def on_preempted(self, pool: PoolName) -> None:
         """Count an allocation that was preempted."""
         self._preemptions[pool] += 1
 
-    def pools(self) -> dict[PoolName, ReplayedPool]:
-        """Return the account of each pool together with all pools below it. It is complete once the replay is over."""
+    def settle(self) -> None:
+        """Add fair shares and demand up to the end of the period."""
         for name in list(self._owed):
             self._settle(name, self.stretches.until_ms)
+
+    def _settle(self, pool: PoolName, now_ms: int) -> None:
+        owed = self._owed.get(pool)
+        if owed is not None:
+            self._fair_share.add(pool, owed.since_ms, now_ms, owed.fair_share)
+            self._demand.add(pool, owed.since_ms, now_ms, owed.demand)
+            owed.since_ms = now_ms
+
+
+class ReplayAccount(PoolAccount):
+    """The account of one replay."""
+
+    def __init__(self, stretches: Stretches, counted: Counted) -> None:
+        super().__init__(stretches, counted)
+        self._waits: dict[OperationId, _Wait] = {}
+        #: Operations that ended during the replay, each with its pool and the time of its end in milliseconds.
+        self.over: dict[OperationId, tuple[PoolName, int]] = {}
+
+    def on_operation(self, operation: OperationId, pool: PoolName, now_ms: int) -> None:
+        """Record that an operation was started."""
+        self._waits[operation] = _Wait(pool, now_ms)
+
+    def on_job_begun(self, operation: OperationId, pool: PoolName, amount: float, now_ms: int) -> None:
+        """Record that a job began. With the first job, the wait of its operation is over."""
+        wait = self._waits.get(operation)
+        if wait is not None and wait.first_job_ms is None:
+            wait.first_job_ms = now_ms
+
+    def on_over(self, operation: OperationId, pool: PoolName, now_ms: int, *, completed: bool) -> None:
+        """Record that an operation has ended."""
+        self.over[operation] = (pool, now_ms)
+
+    def pools(self) -> dict[PoolName, ReplayedPool]:
+        """Return the account of each pool together with all pools below it. It is complete once the replay is over."""
+        self.settle()
         usage = self.usage.with_all_below(self.parents)
         preempted = self._preempted_usage.with_all_below(self.parents)
-        preemptions, refused = (_summed(each, self.parents) for each in (self._preemptions, self._refused))
+        preemptions, refused = (summed_upwards(each, self.parents) for each in (self._preemptions, self._refused))
         waits: defaultdict[PoolName, list[_Wait]] = defaultdict(list)
         for wait in self._waits.values():
             for pool in upwards(wait.pool, self.parents):
@@ -247,15 +307,8 @@ class ReplayAccount:
             demand_series=means(demand),
         )
 
-    def _settle(self, pool: PoolName, now_ms: int) -> None:
-        owed = self._owed.get(pool)
-        if owed is not None:
-            self._fair_share.add(pool, owed.since_ms, now_ms, owed.fair_share)
-            self._demand.add(pool, owed.since_ms, now_ms, owed.demand)
-            owed.since_ms = now_ms
 
-
-def _summed(counted: Mapping[PoolName, int], parents: Mapping[PoolName, PoolName]) -> Counter[PoolName]:
+def summed_upwards(counted: Mapping[PoolName, int], parents: Mapping[PoolName, PoolName]) -> Counter[PoolName]:
     found: Counter[PoolName] = Counter()
     for pool, count in counted.items():
         for each in upwards(pool, parents):

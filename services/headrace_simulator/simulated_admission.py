@@ -21,14 +21,14 @@ from headrace.wire.ledger import (
 )
 from headrace.wire.log import EphemeralPoolSet, Event
 from headrace.wire.refusals import Refusal
-from headrace.wire.replay import ReplayTask
+from headrace.wire.replay import ReplayTask, ToldEntry
 from headrace_admission import queries
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.state.ledger import Verdict
 from headrace_admission.state.rules import GlobalRules, rules_of
 from headrace_allocator.effects import Draw
-from headrace_simulator.recording import Action, JobRun, Recording
-from headrace_simulator.results import ReplayAccount
+from headrace_simulator.recording import Action, JobRun
+from headrace_simulator.results import PoolAccount
 
 A = TypeVar("A")
 #: The limit of operations of all users together. It is a setting of admission and no part of a tree's configuration, so a replay has no
@@ -40,17 +40,17 @@ _NO_BYTES_LIMIT = 2**62
 class ReplayedLedger:
     """The operations of a replay, kept by the engine of admission."""
 
-    def __init__(self, task: ReplayTask, recording: Recording, after: Tree, now: Moment) -> None:
+    def __init__(self, task: ReplayTask, past: Sequence[ToldEntry], after: Tree, now: Moment, *, keep_finished: int) -> None:
         self._tree = task.tree
         everywhere = GlobalRules(
             max_operation_count=_NO_LIMIT,
             most_operation_bytes=_NO_BYTES_LIMIT,
             most_operation_bytes_of_a_user=_NO_BYTES_LIMIT,
         )
-        self.engine = AdmissionEngine(everywhere, keep_finished=_NO_LIMIT, keep_finished_bytes=_NO_BYTES_LIMIT)
+        self.engine = AdmissionEngine(everywhere, keep_finished=keep_finished, keep_finished_bytes=_NO_BYTES_LIMIT)
         self._recorded: list[Sequence[Event]] = []
         self.engine.on_configuration(self._tree, rules_of(task.configured), now)
-        for entry in recording.past:
+        for entry in past:
             self.engine.on_entry(entry.events, entry.sequence, entry.term, now)
         self._sequence = self.engine.state.sequence
         self.allocator_term = self.engine.state.allocator_terms.get(self._tree, 0) + 1
@@ -86,7 +86,7 @@ class ReplayedLedger:
         taken, self._recorded = self._recorded, []
         return taken
 
-    def act(self, action: Action, account: ReplayAccount, now: Moment) -> None:
+    def act(self, action: Action, account: PoolAccount, now: Moment) -> None:
         """Repeat a request of a user. It has no effect if the operation has already ended."""
         engine, user, request = self.engine, action.user, action.request
         match request:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from headrace.ids import AllocationId, OperationId
 from headrace.pools import PoolTree, Tree
@@ -18,8 +18,9 @@ from headrace.runtime.engine import NS_PER_MS, Moment, Outcome
 from headrace.wire.heartbeat import Heartbeat, JobEnd, JobKey, JobResult, Nudge
 from headrace.wire.log import OperationStateChanged
 from headrace.wire.nodes import NodeRecord
-from headrace.wire.operations import FINAL_STATES
-from headrace.wire.replay import ReplayTask
+from headrace.wire.operation_spec import OperationSpec
+from headrace.wire.operations import FINAL_STATES, OperationState
+from headrace.wire.replay import ReplayTask, ToldEntry
 from headrace.wire.snapshots import UsageItem
 from headrace.wire.version import Version
 from headrace_agent.run_order import AdoptionNote
@@ -31,14 +32,15 @@ from headrace_allocator.facts.nodes import Timing
 from headrace_allocator.usage_changes import UsageChanges, usage_changed
 from headrace_fair_share.effects import Publish
 from headrace_fair_share.facts.usage import UsageChange
-from headrace_simulator.recording import Action, JobLengths, JobRun, Recording, running_at
-from headrace_simulator.results import Counted, ReplayAccount, Stretches
+from headrace_simulator.recording import Action, JobRun, running_at
+from headrace_simulator.results import Counted, PoolAccount
 from headrace_simulator.simulated_admission import ReplayedLedger
 from headrace_simulator.simulated_fair_share import ReplayedShares
 from headrace_simulator.simulated_node import PACE_MS, BrokenReplay, SimulatedNode, kept_run
 
 A = TypeVar("A")
-Say = Callable[[float], None]
+#: Called with the simulated time, in milliseconds since the beginning.
+Say = Callable[[int], None]
 #: Value of the steady clock at the beginning. It is so large that jobs which began before the replay have starts above 0.
 _BEGIN_NS: Final = 10**9 * NS_PER_MS
 #: Seconds after which nodes count as silent and shares as too old. It is longer than any replay, so neither happens.
@@ -54,26 +56,70 @@ _TICK_MS: Final = 1_000
 _MOST_SAVED_STEPS: Final = 50
 _SCAN_MS: Final = 60_000
 _REFRESHED_AT_ONCE: Final = 1_000
-_MOST_STEPS_OF_PROGRESS: Final = 100
+#: Time from the end of an operation until the source may forget it.
+_FORGOTTEN_NS: Final = 600 * 10**9
+#: Time without a begin or an end of a job after which the operations that wait never start.
+_STUCK_NS: Final = 7 * 86_400 * 10**9
+
+
+class Source(Protocol):
+    """What happened before a simulation, what people do in it, and how long jobs run."""
+
+    @property
+    def past(self) -> Sequence[ToldEntry]:
+        """The entries of the log from before the period."""
+
+    @property
+    def runs(self) -> Sequence[JobRun]:
+        """Runs of jobs, among them those that are running when the period begins."""
+
+    @property
+    def specs(self) -> Mapping[OperationId, OperationSpec]:
+        """The specs of the operations that have started and not been forgotten."""
+
+    @property
+    def users(self) -> Mapping[OperationId, str]:
+        """The users of the same operations."""
+
+    @property
+    def keeps_finished(self) -> int:
+        """Number of finished operations that admission remembers."""
+
+    def requests(self) -> Iterator[Action]:
+        """Yield the requests of people. Those are performed in this order; one with an earlier time than the one before at once."""
+
+    def length_of(self, operation: OperationId, index: int, run: int) -> tuple[int, JobResult]:
+        """Return the length in milliseconds and the result of a run of a job. `run` numbers the job's runs that end by themselves."""
+
+    def kept_fraction(self, operation: OperationId) -> float:
+        """Return the fraction of the work of an interrupted run that the job's next run need not repeat, from 0 to 1."""
+
+    def forget(self, operation: OperationId) -> None:
+        """Forget an operation of which nothing runs any more."""
 
 
 class World:
-    """One replay of a recording under one configuration."""
+    """One simulation: the requests of a source under one configuration."""
 
-    def __init__(self, task: ReplayTask, recording: Recording, after: Tree, say: Say) -> None:
-        self._task, self._recording, self._say = task, recording, say
+    def __init__(self, task: ReplayTask, source: Source, after: Tree, account: PoolAccount, say: Say) -> None:
+        """`say` is told the simulated time in milliseconds since the beginning of the period."""
+        self._task, self._source, self._say = task, source, say
         self._counted = Counted.of(task.resource)
-        self.lengths = JobLengths(recording)
-        self.account = ReplayAccount(Stretches.of(task.since_ms, task.until_ms), self._counted)
+        self.account = account
         self._now_ns, self._numbers = _BEGIN_NS, count()
         self._due: list[tuple[int, int, Callable[[], None]]] = []
+        self._requests = source.requests()
         self._ended_by_themselves: dict[tuple[OperationId, int], int] = {}
         self._ran_ms: dict[tuple[OperationId, int], int] = {}
         self._begun: dict[JobKey, tuple[Run, int]] = {}
         self._usage_version = 0
         self._next_update_ns = self._spent_ns = _BEGIN_NS
         self._is_usage_due = self._is_refresh_due = False
-        self.ledger = ReplayedLedger(task, recording, after, self.now)
+        #: True once all requests were performed.
+        self._all_asked = False
+        #: Time at which a job began or ended last.
+        self._moved_ns = _BEGIN_NS
+        self.ledger = ReplayedLedger(task, source.past, after, self.now, keep_finished=source.keeps_finished)
         timing = Timing(
             node_heartbeat_timeout_s=_NEVER_S,
             node_lease_s=_NEVER_S,
@@ -100,18 +146,32 @@ class World:
     def run(self) -> None:
         """Run from the beginning to the end of the period."""
         self._begin()
-        length_ns = (self._task.until_ms - self._task.since_ms) * NS_PER_MS
-        step_ns, told = max(1, length_ns // _MOST_STEPS_OF_PROGRESS), -1
-        while self._due and self._due[0][0] <= _BEGIN_NS + length_ns:
-            self._now_ns, _, do = heapq.heappop(self._due)
-            do()
-            if (passed := (self._now_ns - _BEGIN_NS) // step_ns) > told:
-                told = passed
-                self._say(min(1.0, (self._now_ns - _BEGIN_NS) / length_ns))
-        self._say(1.0)
-        self._now_ns = _BEGIN_NS + length_ns
+        end_ns = _BEGIN_NS + (self._task.until_ms - self._task.since_ms) * NS_PER_MS
+        while self._due and self._due[0][0] <= end_ns:
+            self._step()
+        self._end(end_ns)
+
+    def run_until_over(self) -> None:
+        """Run until all operations have ended, or no job has begun or ended for a long time although operations wait."""
+        self._begin()
+        while not self._is_over():
+            self._step()
+        self._end(self._now_ns)
+
+    def _step(self) -> None:
+        self._now_ns, _, do = heapq.heappop(self._due)
+        do()
+        self._say((self._now_ns - _BEGIN_NS) // NS_PER_MS)
+
+    def _is_over(self) -> bool:
+        if not self._all_asked or self._begun:
+            return False
+        return not self.ledger.engine.state.live or self._now_ns > self._moved_ns + _STUCK_NS
+
+    def _end(self, end_ns: int) -> None:
+        self._now_ns = end_ns
         for run, began_ms in self._begun.values():
-            self._count_run(run, began_ms, self._task.until_ms, preempted=False)
+            self._count_run(run, began_ms, self.now.wall_ms, preempted=False)
 
     # --- the beginning --------------------------------------------------------------------------------------------
 
@@ -124,30 +184,37 @@ class World:
             each.node: NodeRecord(each.node, task.tree, each.tags, isolated=each.isolated) for each in task.nodes
         }
         self._take(self.allocator.on_nodes(records, now))
-        there = running_at(self._recording.runs, task.since_ms, list(self._nodes))
+        there = running_at(self._source.runs, task.since_ms, list(self._nodes))
         for name, node in self._nodes.items():
             runs = [run for run in there[name] if self.ledger.is_out(run)]
             node.start([(self._kept(run), run.started_at_ms) for run in runs])
-        for action in self._recording.actions:
-            at_ns = _BEGIN_NS + (action.at_ms - task.since_ms) * NS_PER_MS
-            self.at(at_ns, lambda action=action: self._act(action))  # type: ignore[misc]
+        self._await_request()
         self.at(self._now_ns, self._tick)
         self.at(self._now_ns, self._scan)
         self.at(self._now_ns, self._update)
 
     def _kept(self, run: JobRun) -> Run:
-        spec = self._recording.specs[run.operation]
+        spec = self._source.specs[run.operation]
         size = spec.size_of(run.index)
-        note = AdoptionNote(size, spec.job_spec(run.operation, self._recording.users[run.operation]))
+        note = AdoptionNote(size, spec.job_spec(run.operation, self._source.users[run.operation]))
         job = JobKey(run.operation, run.index, run.attempt)
         allocation = f"kept-{run.operation}-{run.index}"
         return kept_run(job, allocation, note, size.cpu, size.memory)
 
     # --- people and time ------------------------------------------------------------------------------------------
 
+    def _await_request(self) -> None:
+        """Schedule the next request. Only one is scheduled at a time, so that a long workload takes little memory."""
+        action = next(self._requests, None)
+        if action is None:
+            self._all_asked = True
+            return
+        self.at(_BEGIN_NS + (action.at_ms - self._task.since_ms) * NS_PER_MS, lambda: self._act(action))
+
     def _act(self, action: Action) -> None:
         self.ledger.act(action, self.account, self.now)
         self._feed()
+        self._await_request()
 
     def _tick(self) -> None:
         self.ledger.look_at_times(self.now)
@@ -198,7 +265,13 @@ class World:
             self._update_sooner()
             for event in events:
                 if isinstance(event, OperationStateChanged) and event.state in FINAL_STATES:
-                    self.account.on_over(event.operation, self.ledger.pool_of(event.operation), self.now.wall_ms)
+                    self._on_over(event)
+
+    def _on_over(self, event: OperationStateChanged) -> None:
+        operation, completed = event.operation, event.state is OperationState.COMPLETED
+        self.account.on_over(operation, self.ledger.pool_of(operation), self.now.wall_ms, completed=completed)
+        # Jobs of an aborted or failed operation may still run for a moment.
+        self.at(self._now_ns + _FORGOTTEN_NS, lambda: self._source.forget(operation))
 
     def _publish(self, effect: Publish) -> None:
         changed, now = [item.key for item in effect.changed], self.now
@@ -276,23 +349,28 @@ class World:
 
     def on_job_begun(self, run: Run, started_at_ms: int) -> tuple[int, JobResult]:
         """Return for how many milliseconds from its start the job runs if it is not interrupted, and its result then."""
-        key = (run.job.operation, run.job.index)
-        self.account.on_job_begun(run.job.operation, started_at_ms)
+        operation, index = key = (run.job.operation, run.job.index)
+        self._moved_ns = self._now_ns
         self._begun[run.job] = (run, started_at_ms)
-        length_ms, result = self.lengths.of(*key, self._ended_by_themselves.get(key, 0))
+        self.account.on_job_begun(operation, self.ledger.pool_of(operation), self._amount(run), started_at_ms)
+        length_ms, result = self._source.length_of(operation, index, self._ended_by_themselves.get(key, 0))
         return max(0, length_ms - self._ran_ms.get(key, 0)), result
 
     def on_job_over(self, run: Run, end: JobEnd, *, preempted: bool) -> None:
         """Record the end of a run."""
         key = (end.operation, end.index)
+        self._moved_ns = self._now_ns
         del self._begun[run.job]
-        goes_on = self._recording.specs[end.operation].interruptible
-        if end.result is not JobResult.ABORTED:
-            self._ended_by_themselves[key] = self._ended_by_themselves.get(key, 0) + 1
+        if end.result is JobResult.ABORTED:
+            kept_ms = round(self._source.kept_fraction(end.operation) * (end.ended_at_ms - end.started_at_ms))
+            if kept_ms:
+                self._ran_ms[key] = self._ran_ms.get(key, 0) + kept_ms
+        else:
             self._ran_ms.pop(key, None)
-        elif goes_on:
-            self._ran_ms[key] = self._ran_ms.get(key, 0) + end.ended_at_ms - end.started_at_ms
-        self._count_run(run, end.started_at_ms, end.ended_at_ms, preempted=preempted and not goes_on)
+            # A completed job does not run again, so nothing is kept of it.
+            if end.result is not JobResult.COMPLETED:
+                self._ended_by_themselves[key] = self._ended_by_themselves.get(key, 0) + 1
+        self._count_run(run, end.started_at_ms, end.ended_at_ms, preempted=preempted)
 
     def on_preempted(self, allocation: AllocationId) -> None:
         """Count an allocation that was preempted."""
@@ -304,5 +382,9 @@ class World:
 
     def _count_run(self, run: Run, began_ms: int, ended_ms: int, *, preempted: bool) -> None:
         operation = run.job.operation
-        amount = self._counted.amount(self._recording.specs[operation].resources)
-        self.account.on_run(self.ledger.pool_of(operation), began_ms, ended_ms, amount, preempted=preempted)
+        lost = 1 - self._source.kept_fraction(operation) if preempted else 0.0
+        pool = self.ledger.pool_of(operation)
+        self.account.on_run(operation, pool, (began_ms, ended_ms), self._amount(run), lost)
+
+    def _amount(self, run: Run) -> float:
+        return self._counted.amount(self._source.specs[run.job.operation].resources)

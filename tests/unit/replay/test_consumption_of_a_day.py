@@ -12,7 +12,7 @@ from headrace.wire.consumption import RunSums
 from headrace.wire.heartbeat import JobResult
 from headrace_admission.consumption.facts import DAY_MS
 from headrace_simulator.recording import Recording
-from headrace_simulator.results import hours
+from headrace_simulator.results import Counted, ReplayAccount, Stretches, hours
 from headrace_simulator.world import World
 from tests.support.recorded_day import NOON_MS, Day, a_tree
 
@@ -45,7 +45,8 @@ def a_day(seed: int) -> Day:
 def test_the_sum_over_persons_is_the_integral_of_usage() -> None:
     tree = a_tree(adhoc=1, research=2, nightly=1)
     task = a_day(1).task(tree, MIDNIGHT_S - 60, MIDNIGHT_S + 240, step_ms=2_000)
-    world = World(task, Recording(task), tree, lambda _: None)
+    account = ReplayAccount(Stretches(task.since_ms, task.until_ms), Counted.of(task.resource))
+    world = World(task, Recording(task), tree, account, lambda _: None)
     world.run()
     state = world.ledger.engine.state
     sums: defaultdict[str, RunSums] = defaultdict(RunSums)
@@ -55,7 +56,7 @@ def test_the_sum_over_persons_is_the_integral_of_usage() -> None:
         persons.add(fact.user)
         days.add(fact.day)
 
-    usage = {pool: hours(series) for pool, series in world.account.usage.of.items()}
+    usage = {pool: hours(series) for pool, series in account.usage.of.items()}
     assert task.resource == RESOURCE_NAMES[1]
     assert {pool: each.allotted_core_s / 3_600 for pool, each in sums.items()} == pytest.approx(usage, rel=1e-6)
     assert sum(each.runs for each in sums.values()) >= 36
