@@ -7,7 +7,7 @@ takes the same course: nothing is random, and nothing depends on real time.
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Final, Protocol, TypeVar
@@ -16,7 +16,7 @@ from headrace.ids import AllocationId, OperationId
 from headrace.pools import PoolTree, Tree
 from headrace.runtime.engine import NS_PER_MS, Moment, Outcome
 from headrace.wire.heartbeat import Heartbeat, JobEnd, JobKey, JobResult, Nudge
-from headrace.wire.log import OperationStateChanged
+from headrace.wire.log import OperationStarted, OperationStateChanged
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operation_spec import OperationSpec
 from headrace.wire.operations import FINAL_STATES, OperationState
@@ -60,6 +60,9 @@ _REFRESHED_AT_ONCE: Final = 1_000
 _FORGOTTEN_NS: Final = 600 * 10**9
 #: Time without a begin or an end of a job after which the operations that wait never start.
 _STUCK_NS: Final = 7 * 86_400 * 10**9
+#: Longest time between two ticks or updates in which quiet times are skipped: while something starves, and otherwise.
+_LONGEST_STARVING_NS: Final = 15 * 10**9
+_LONGEST_QUIET_NS: Final = 300 * 10**9
 
 
 class Source(Protocol):
@@ -117,8 +120,12 @@ class World:
         self._is_usage_due = self._is_refresh_due = False
         #: True once all requests were performed.
         self._all_asked = False
-        #: Time at which a job began or ended last.
+        #: Time at which somebody asked for something, or a job began or ended, last.
         self._moved_ns = _BEGIN_NS
+        #: True if the time between two ticks or updates grows while nothing happens, and nodes send heartbeats only if they may start jobs.
+        self._skips_quiet_times = False
+        #: Number of jobs that wait, of each operation that has any.
+        self._waiting: Counter[OperationId] = Counter()
         self.ledger = ReplayedLedger(task, source.past, after, self.now, keep_finished=source.keeps_finished)
         timing = Timing(
             node_heartbeat_timeout_s=_NEVER_S,
@@ -153,6 +160,7 @@ class World:
 
     def run_until_over(self) -> None:
         """Run until all operations have ended, or no job has begun or ended for a long time although operations wait."""
+        self._skips_quiet_times = True
         self._begin()
         while not self._is_over():
             self._step()
@@ -212,6 +220,7 @@ class World:
         self.at(_BEGIN_NS + (action.at_ms - self._task.since_ms) * NS_PER_MS, lambda: self._act(action))
 
     def _act(self, action: Action) -> None:
+        self._moved_ns = self._now_ns
         self.ledger.act(action, self.account, self.now)
         self._feed()
         self._await_request()
@@ -225,7 +234,16 @@ class World:
             for name in list(self._order)[:_LOOKED_AT]:
                 self._perform(NudgeNode(name))
             self._order.rotate(-_LOOKED_AT)
-        self.at(self._now_ns + max(_TICK_MS, self._task.step_ms) * NS_PER_MS, self._tick)
+        if self._skips_quiet_times:
+            self._offer()
+        self.at(self._now_ns + max(max(_TICK_MS, self._task.step_ms) * NS_PER_MS, self._quiet_ns()), self._tick)
+
+    def _offer(self) -> None:
+        """Let the nodes on which jobs may start send a heartbeat, if jobs wait: those with free cores or with held places."""
+        if self._waiting:
+            for name, node in self.allocator.facts.nodes.items():
+                if node.holds or node.total.cpu > node.used.cpu:
+                    self._perform(NudgeNode(name))
 
     def _scan(self) -> None:
         self.ledger.scan(self.now)
@@ -239,7 +257,14 @@ class World:
             self.shares.update(self.now)
             if self.shares.engine.updates > before:
                 self._spent_ns = max(self._spent_ns, self._now_ns) + self._task.step_ms * NS_PER_MS
-        self._await_update(max(self._update_due_ns(), self._now_ns + NS_PER_MS))
+        self._await_update(max(self._update_due_ns(), self._now_ns + max(NS_PER_MS, self._quiet_ns())))
+
+    def _quiet_ns(self) -> int:
+        """Return the shortest time to the next tick or update: a part of the time for which nothing has happened, within bounds."""
+        if not self._skips_quiet_times:
+            return 0
+        longest_ns = _LONGEST_STARVING_NS if self.shares.tried_to_start else _LONGEST_QUIET_NS
+        return min((self._now_ns - self._moved_ns) // 4, longest_ns)
 
     def _update_sooner(self) -> None:
         due_ns = self._update_due_ns()
@@ -264,11 +289,14 @@ class World:
             self._take(self.allocator.on_events(events, self.now))
             self._update_sooner()
             for event in events:
-                if isinstance(event, OperationStateChanged) and event.state in FINAL_STATES:
+                if isinstance(event, OperationStarted):
+                    self._waiting[event.operation] = event.spec.job_count
+                elif isinstance(event, OperationStateChanged) and event.state in FINAL_STATES:
                     self._on_over(event)
 
     def _on_over(self, event: OperationStateChanged) -> None:
         operation, completed = event.operation, event.state is OperationState.COMPLETED
+        self._waiting.pop(operation, None)
         self.account.on_over(operation, self.ledger.pool_of(operation), self.now.wall_ms, completed=completed)
         # Jobs of an aborted or failed operation may still run for a moment.
         self.at(self._now_ns + _FORGOTTEN_NS, lambda: self._source.forget(operation))
@@ -278,6 +306,8 @@ class World:
         self._take(self.allocator.on_shares(self.shares.cut(changed, effect), now))
         self.account.on_shares(effect.frame, effect.changed, effect.removed, now.wall_ms)
         self._want_refresh()
+        if self._skips_quiet_times:
+            self.at(self._now_ns, self._offer)
 
     def _want_refresh(self) -> None:
         if not self._is_refresh_due:
@@ -352,6 +382,7 @@ class World:
         operation, index = key = (run.job.operation, run.job.index)
         self._moved_ns = self._now_ns
         self._begun[run.job] = (run, started_at_ms)
+        self._note_waiting(operation, -1)
         self.account.on_job_begun(operation, self.ledger.pool_of(operation), self._amount(run), started_at_ms)
         length_ms, result = self._source.length_of(operation, index, self._ended_by_themselves.get(key, 0))
         return max(0, length_ms - self._ran_ms.get(key, 0)), result
@@ -363,14 +394,23 @@ class World:
         del self._begun[run.job]
         if end.result is JobResult.ABORTED:
             kept_ms = round(self._source.kept_fraction(end.operation) * (end.ended_at_ms - end.started_at_ms))
+            self._note_waiting(end.operation, 1)
             if kept_ms:
                 self._ran_ms[key] = self._ran_ms.get(key, 0) + kept_ms
         else:
             self._ran_ms.pop(key, None)
             # A completed job does not run again, so nothing is kept of it.
             if end.result is not JobResult.COMPLETED:
+                self._note_waiting(end.operation, 1)
                 self._ended_by_themselves[key] = self._ended_by_themselves.get(key, 0) + 1
         self._count_run(run, end.started_at_ms, end.ended_at_ms, preempted=preempted)
+
+    def _note_waiting(self, operation: OperationId, more: int) -> None:
+        """Count jobs of an operation that wait. Nothing is counted for operations that are over."""
+        if operation in self.ledger.engine.state.live:
+            self._waiting[operation] += more
+            if self._waiting[operation] <= 0:
+                del self._waiting[operation]
 
     def on_preempted(self, allocation: AllocationId) -> None:
         """Count an allocation that was preempted."""

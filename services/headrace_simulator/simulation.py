@@ -1,0 +1,199 @@
+"""Runs a workload under one configuration after another. Pure.
+
+Each configuration is a tree: the pools that the user gave, and those that only the workload names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from headrace.errors import BadInput
+from headrace.ids import ROOT_POOL, PoolName
+from headrace.pools import Person, Pool, PoolConfig, PoolMode, Tree, TreeOptions
+from headrace.resources import Resources
+from headrace.wire.pool_changes import ChangePools, PoolChange, PoolPlan
+from headrace.wire.replay import ReplayTask
+from headrace.wire.simulation import Setup, SimulatedCluster, SimulatedSetup, Simulation, SimulationTask, Waits
+from headrace_fair_share.configuration.change_decisions import Change, StoredTree, TreeConfiguration
+from headrace_simulator.results import Counted, Stretches
+from headrace_simulator.submissions import Plan, Submission, Submissions, planned
+from headrace_simulator.workload_account import WorkloadAccount
+from headrace_simulator.workloads.workload import Workload, WorkloadJob
+from headrace_simulator.world import World
+
+#: Reports the name of the configuration, the simulated time in milliseconds, and the fraction of all submissions that are done.
+Tell = Callable[[str, int, float], None]
+#: Called for each operation that has ended: name of the configuration, submission, time of the first job (0: none), time of the end.
+OnEnded = Callable[[str, Submission, int, int], None]
+
+_FIFO: Final = PoolName("fifo")
+_BY_ANYBODY: Final = Person("simulate", administrator=True)
+_STEP_MS: Final = 1_000
+_UNLIMITED: Final = 10**9
+#: Years that a simulation may take at most.
+_LONGEST_MS: Final = 100 * 365 * 86_400_000
+#: Begin of a workload whose times are not dates: 2000-01-01. Times of 0 stand for unknown times in messages.
+_NO_DATE_MS: Final = 946_684_800_000
+#: Times from here on are dates.
+_FIRST_DATE_MS: Final = 315_532_800_000
+
+
+def simulated(workload: Workload, task: SimulationTask, tell: Tell, on_ended: OnEnded) -> Simulation:
+    """Simulate a workload under each configuration. Raises `BadInput`, and `BrokenReplay` if an engine fails."""
+    plan = planned(workload, task)
+    total = Resources.sum(node.total for node in plan.nodes)
+    names = sorted({each.pool for each in plan.submissions})
+    trees = [_tree_of(setup, names, total) for setup in task.setups]
+    began_ms = plan.submissions[0].at_ms
+    has_dates = began_ms >= _FIRST_DATE_MS
+    if not has_dates:
+        plan.submissions = [msgspec.structs.replace(each, at_ms=each.at_ms + _NO_DATE_MS) for each in plan.submissions]
+        began_ms += _NO_DATE_MS
+    results: list[SimulatedSetup] = []
+    for setup, tree in zip(task.setups, trees, strict=True):
+        done = len(results)
+        results.append(
+            _run(
+                setup,
+                tree,
+                plan,
+                task,
+                lambda ms, part, done=done, name=setup.name: tell(name, began_ms + ms, (done + part) / len(trees)),  # type: ignore[misc]
+                lambda *ended, name=setup.name: on_ended(name, *ended),  # type: ignore[misc]
+            )
+        )
+    return Simulation(
+        format=workload.format,
+        resource=task.resource,
+        capacity=Counted.of(task.resource).amount(total),
+        nodes=len(plan.nodes),
+        jobs=len(plan.submissions),
+        since_ms=began_ms,
+        has_dates=has_dates,
+        setups=results,
+        recorded=_recorded(workload.jobs),
+        left_out=dict(plan.left_out),
+        damaged=workload.damaged,
+        damaged_count=workload.damaged_count,
+        notes=plan.notes,
+    )
+
+
+def _tree_of(setup: Setup, names: Sequence[PoolName], total: Resources) -> Tree:
+    """Return the tree of a configuration with all pools that the workload needs. Raises `BadInput` if the configuration breaks rules."""
+    tree = _changed(setup.tree, setup.changes, total)
+    known = {pool.name for pool in tree.pools}
+    gangs = [
+        msgspec.structs.replace(
+            pool, settings=msgspec.structs.replace(pool.settings, always_allow_gang_operations=True)
+        )
+        for pool in tree.pools
+    ]
+    if setup.is_fifo:
+        settings = PoolConfig(mode=PoolMode.FIFO, always_allow_gang_operations=True)
+        pools = [Pool(_FIFO, ROOT_POOL, settings)]
+    else:
+        own = PoolConfig(always_allow_gang_operations=True)
+        pools = [*gangs, *(Pool(name, ROOT_POOL, own) for name in names if name not in known)]
+    defaults, options = TreeOptions(), tree.options
+    # A workload of months has more operations than the defaults allow at a time. Limits that the user set are kept.
+    raised = {
+        name: _UNLIMITED
+        for name in (
+            "max_operation_count",
+            "max_running_operation_count",
+            "max_operation_count_per_pool",
+            "max_running_operation_count_per_pool",
+        )
+        if getattr(options, name) == getattr(defaults, name)
+    }
+    return Tree(tree.tree, pools, msgspec.structs.replace(options, **raised))
+
+
+def _changed(tree: Tree, changes: list[PoolChange], total: Resources) -> Tree:
+    configuration = TreeConfiguration(tree.tree)
+    configuration.on_stored(StoredTree(1, tree))
+    decision = configuration.decide(ChangePools(changes, tree.tree), {}, _BY_ANYBODY, total)
+    if isinstance(decision, Change):
+        return decision.tree
+    broken = decision.broken if isinstance(decision, PoolPlan) else [decision.text()]
+    raise BadInput.because("--pools", "; ".join(broken))
+
+
+def _run(
+    setup: Setup,
+    tree: Tree,
+    plan: Plan,
+    task: SimulationTask,
+    say: Callable[[int, float], None],
+    on_ended: Callable[[Submission, int, int], None],
+) -> SimulatedSetup:
+    since_ms = plan.submissions[0].at_ms
+    counted = Counted.of(task.resource)
+    capacity = counted.amount(Resources.sum(node.total for node in plan.nodes))
+    source = Submissions(plan.submissions, tree.tree, task.kept_fraction, _FIFO if setup.is_fifo else None)
+    account = WorkloadAccount(source, capacity, Stretches(since_ms), counted)
+    account.on_ended = on_ended
+    inner = ReplayTask(
+        tree=tree.tree,
+        since_ms=since_ms,
+        until_ms=since_ms + _LONGEST_MS,
+        step_ms=_STEP_MS,
+        resource=task.resource,
+        entries=[],
+        nodes=plan.nodes,
+        running=[],
+        configured=tree,
+        changes=[],
+    )
+    World(inner, source, tree, account, lambda ms: say(ms, source.done / len(plan.submissions))).run_until_over()
+    account.close(max(account.last_end_ms, since_ms + 1))
+    return SimulatedSetup(
+        name=setup.name,
+        cluster=_cluster(account, capacity, since_ms),
+        waits=account.waits,
+        pools=account.pools(),
+        persons=account.persons(),
+        since_ms=since_ms,
+        stretch_ms=account.stretches.length_ms,
+        notes=list(_notes(account)),
+    )
+
+
+def _cluster(account: WorkloadAccount, capacity: float, since_ms: int) -> SimulatedCluster:
+    makespan_ms = account.last_end_ms - since_ms
+    used = sum(map(sum, account.usage.of.values()))
+    saturated = capacity * account.saturated_ms
+    refused = len(account.refusals)
+    ended = account.completed + account.failed
+    return SimulatedCluster(
+        makespan_ms=makespan_ms,
+        utilisation=used / (capacity * makespan_ms) if makespan_ms and capacity else 0.0,
+        saturated_ms=account.saturated_ms,
+        idle_fraction=account.idle / saturated if saturated else 0.0,
+        share_error=account.owed / saturated if saturated else 0.0,
+        peak=account.peak / capacity if capacity else 0.0,
+        completed=account.completed,
+        failed=account.failed,
+        never_started=account.started - ended,
+        refused=refused,
+        job_runs=account.job_runs,
+    )
+
+
+def _notes(account: WorkloadAccount) -> Iterator[str]:
+    if account.refusals:
+        yield f"{len(account.refusals)} operations were refused, the first: {account.refusals[0]}"
+
+
+def _recorded(jobs: Sequence[WorkloadJob]) -> Waits | None:
+    """Return the waits that the trace itself recorded, with the slowdown that they gave."""
+    known = [job for job in jobs if job.waited_ms >= 0]
+    if not known:
+        return None
+    waited = sorted(job.waited_ms for job in known)
+    slowdown = sum(max(1.0, (job.waited_ms + job.runs_ms) / max(job.runs_ms, 10_000)) for job in known) / len(known)
+    return Waits(len(known), waited[len(waited) // 2], waited[len(waited) * 95 // 100], waited[-1], slowdown)

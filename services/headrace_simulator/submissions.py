@@ -1,0 +1,202 @@
+"""The jobs of a workload as requests to start operations, and the nodes that they run on. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from typing import Final
+
+import msgspec
+
+from headrace.errors import BadInput
+from headrace.ids import NodeName, OperationId, PoolName, TreeName, user_name_from_login
+from headrace.resources import Resources
+from headrace.wire.heartbeat import JobResult
+from headrace.wire.operation_spec import OperationSpec
+from headrace.wire.operations import StartOperation
+from headrace.wire.replay import ReplayNode, ToldEntry
+from headrace.wire.simulation import NodesOf, PoolOf, SimulationTask
+from headrace_simulator.recording import Action, JobRun
+from headrace_simulator.workloads.workload import Workload, WorkloadJob
+
+#: Memory of a core of a node whose memory is not known.
+_BYTES_PER_CORE: Final = 4 * 2**30
+#: Properties of jobs that name their pools, unless the task says another one: the first that the workload has.
+_POOL_BY: Final = ("account", "queue", "group", "user")
+#: Pool of the jobs for which the workload names none.
+_NO_POOL: Final = PoolName("default")
+_FOREIGN: Final = re.compile(r"[^\w.-]+", re.ASCII)
+_LONGEST_LIMIT_MS: Final = 10 * 365 * 86_400_000
+_NOBODY: Final = "nobody"
+
+
+class Submission(msgspec.Struct, frozen=True, gc=False):
+    """One job of the workload, with what the trace did not say filled in."""
+
+    name: str
+    pool: PoolName
+    user: str
+    at_ms: int
+    runs_ms: int
+    count: int
+    size: Resources
+    limit_ms: int
+    failed: bool
+
+    @property
+    def operation_length_ms(self) -> int:
+        """The length of its run in milliseconds, at most its time limit."""
+        return min(self.runs_ms, self.limit_ms) if self.limit_ms else self.runs_ms
+
+
+class Submissions:
+    """The submissions of a workload, in the order of their times. It is the source of a `World`."""
+
+    def __init__(self, all_: Sequence[Submission], tree: TreeName, kept_fraction: float, pool: PoolName | None) -> None:
+        """`pool` is the pool of all operations; None: each submission says its own."""
+        self._all, self._tree, self._kept_fraction, self._pool = all_, tree, kept_fraction, pool
+        self.past: Sequence[ToldEntry] = ()
+        self.runs: Sequence[JobRun] = ()
+        self.keeps_finished = 1_000
+        self.specs: dict[OperationId, OperationSpec] = {}
+        self.users: dict[OperationId, str] = {}
+        #: Number of submissions that were yielded.
+        self.done = 0
+
+    def requests(self) -> Iterator[Action]:
+        """Yield a request for each submission, and remember its spec."""
+        for number, each in enumerate(self._all):
+            operation, self.done = operation_of(number), number + 1
+            spec = OperationSpec(
+                self._pool or each.pool,
+                ["-"],
+                each.count,
+                each.size,
+                max_failed_job_count=1,
+                tree=self._tree,
+                is_gang=each.count > 1,
+                time_limit_ms=each.limit_ms or None,
+            )
+            self.specs[operation], self.users[operation] = spec, each.user
+            yield Action(each.at_ms, each.user, StartOperation(operation, spec))
+
+    def of(self, operation: OperationId) -> Submission:
+        """Return the submission of an operation."""
+        return self._all[number_of(operation)]
+
+    def length_of(self, operation: OperationId, index: int, run: int) -> tuple[int, JobResult]:
+        """Return the length in milliseconds and the result of each run of the operation's jobs."""
+        one = self.of(operation)
+        return one.runs_ms, JobResult.FAILED if one.failed else JobResult.COMPLETED
+
+    def kept_fraction(self, operation: OperationId) -> float:
+        """Return the fraction of the work of a preempted run that need not be repeated."""
+        return self._kept_fraction
+
+    def forget(self, operation: OperationId) -> None:
+        """Forget the spec and the user of an operation."""
+        self.specs.pop(operation, None)
+        self.users.pop(operation, None)
+
+
+def operation_of(number: int) -> OperationId:
+    """Return the id of the operation of the submission with this number."""
+    return OperationId(f"job-{number}")
+
+
+def number_of(operation: OperationId) -> int:
+    """Return the number of the submission of an operation."""
+    return int(operation[4:])
+
+
+class Plan(msgspec.Struct):
+    """What is simulated: submissions on nodes."""
+
+    nodes: list[ReplayNode]
+    submissions: list[Submission]
+    notes: list[str]
+    left_out: Counter[str]
+
+
+def planned(workload: Workload, task: SimulationTask) -> Plan:
+    """Return the submissions and the nodes of a workload. Raises `BadInput` if there are no nodes or no jobs."""
+    sizes = task.nodes or [NodesOf(each.count, each.size, each.tags) for each in workload.nodes]
+    if not sizes:
+        raise BadInput.because("--nodes", f"the workload ({workload.format}) has no nodes. Name them, such as --nodes 32:cpu=16,memory=64G")
+    plan = Plan([], [], [*workload.notes], Counter(workload.left_out))
+    if any(not each.size.memory for each in sizes):
+        plan.notes.append("nodes whose memory is not known have 4 GiB a core")
+        sizes = [msgspec.structs.replace(each, size=_with_memory(each.size, _BYTES_PER_CORE)) for each in sizes]
+    for each in sizes:
+        for _ in range(each.count):
+            plan.nodes.append(ReplayNode(NodeName(f"node-{len(plan.nodes)}"), each.size, each.tags))
+    key = task.pool_by or next((name for name in _POOL_BY if any(getattr(job, name) for job in workload.jobs)), "")
+    if key and not task.rules:
+        plan.notes.append(f"the {key} of a job names its pool")
+    per_core = min(each.size.memory * 100 // max(each.size.cpu, 1) for each in sizes)
+    lacking = sum(not job.size.memory for job in workload.jobs)
+    if lacking:
+        plan.notes.append(f"{lacking} jobs without a known memory have {per_core / 2**30:.3g} GiB a core, as the nodes do")
+    limited = sum(job.limit_ms > 0 for job in workload.jobs)
+    if limited < len(workload.jobs):
+        plan.notes.append(f"{len(workload.jobs) - limited} jobs have no time limit")
+    for job in sorted(workload.jobs, key=lambda each: each.submitted_ms):
+        size = job.size if job.size.memory else _with_memory(job.size, per_core)
+        fitting = _fitted(job, size, sizes)
+        if fitting is None:
+            plan.left_out["larger than the cluster"] += 1
+            continue
+        count, size = fitting
+        limit_ms = min(job.limit_ms, _LONGEST_LIMIT_MS)
+        pool, user = _pool_of(job, task.rules, key), _user_of(job.user)
+        one = Submission(job.name, pool, user, job.submitted_ms, job.runs_ms, count, size, limit_ms, job.failed)
+        plan.submissions.append(one)
+    if not plan.submissions:
+        raise BadInput.because("workload", "no job of the workload can be simulated: " + _reasons(plan.left_out))
+    return plan
+
+
+def _with_memory(size: Resources, per_core: int) -> Resources:
+    return msgspec.structs.replace(size, memory=size.cpu * per_core // 100)
+
+
+def _fitted(job: WorkloadJob, size: Resources, nodes: Sequence[NodesOf]) -> tuple[int, Resources] | None:
+    """Return a number of jobs and the size of each, as wide as nodes allow. None if the nodes cannot run them together."""
+    fits = [(each.count, _places(each.size, size)) for each in nodes]
+    widest = max(places for _, places in fits)
+    if not widest or (job.together and job.count > sum(count * places for count, places in fits)):
+        return None
+    if not job.together or job.count == 1:
+        return job.count, size
+    part = next(part for part in range(min(widest, job.count), 0, -1) if job.count % part == 0)
+    count = job.count // part
+    if count > sum(number * (places // part) for number, places in fits):
+        return job.count, size
+    return count, msgspec.structs.replace(size * part, user_slots=1)
+
+
+def _places(node: Resources, size: Resources) -> int:
+    return min(
+        (have // need for have, need in zip(node.as_tuple(), size.as_tuple(), strict=True) if need), default=node.user_slots
+    )
+
+
+def _pool_of(job: WorkloadJob, rules: Sequence[PoolOf], key: str) -> PoolName:
+    for rule in rules:
+        if all(not getattr(rule, name) or fnmatchcase(getattr(job, name), getattr(rule, name)) for name in _POOL_BY):
+            return rule.pool
+    name = _FOREIGN.sub("-", getattr(job, key)).strip("-.")[:100] if key else ""
+    return PoolName(name) or _NO_POOL
+
+
+def _user_of(name: str) -> str:
+    try:
+        return user_name_from_login(name)
+    except BadInput:
+        return _NOBODY
+
+
+def _reasons(left_out: Counter[str]) -> str:
+    return ", ".join(f"{count} {reason}" for reason, count in left_out.items()) or "it has none"
