@@ -105,12 +105,12 @@ def same_text(text: str) -> str:
     return sys.intern(text.strip())
 
 
-def column_places(header: Sequence[str]) -> dict[str, int]:
+def column_positions(header: Sequence[str]) -> dict[str, int]:
     """Return the position of each column by its name in lower case. The first of two columns of one name counts."""
-    places: dict[str, int] = {}
-    for place, name in enumerate(header):
-        places.setdefault(name.strip().lower(), place)
-    return places
+    positions: dict[str, int] = {}
+    for position, name in enumerate(header):
+        positions.setdefault(name.strip().lower(), position)
+    return positions
 
 
 def missing_columns(place: str, header: Sequence[str], needed: str) -> BadInput:

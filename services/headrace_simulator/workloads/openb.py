@@ -20,7 +20,7 @@ from headrace_simulator.workloads.columns import (
     Damaged,
     bounded,
     cells_of,
-    column_places,
+    column_positions,
     decimal,
     header_cells,
     job_size,
@@ -49,13 +49,13 @@ def read_openb_pods(lines: Iterable[str]) -> Workload:
     """Return the jobs of a file of pods. Raises `BadInput` if there is no header with the needed columns."""
     workload, rows = Workload("openb"), numbered_lines(lines)
     header = header_cells(_PLACE, rows, ", ".join(_POD_COLUMNS))
-    places = column_places(header)
-    if any(name not in places for name in _POD_COLUMNS):
+    positions = column_positions(header)
+    if any(name not in positions for name in _POD_COLUMNS):
         raise missing_columns(_PLACE, header, ", ".join(_POD_COLUMNS))
     assumed = Counter[str]()
     for number, text in rows:
         try:
-            _add_pod(workload, _row(text, places, len(header)), assumed)
+            _add_pod(workload, _row(text, positions, len(header)), assumed)
         except Damaged as error:
             workload.add_damaged(number, str(error))
     if count := assumed[_PART_NOTE]:
@@ -69,13 +69,13 @@ def read_openb_nodes(lines: Iterable[str]) -> list[WorkloadNode]:
     """Return the nodes of a file of nodes; equal nodes are one entry. Raises `BadInput`, also for a line that cannot be read."""
     rows = numbered_lines(lines)
     header = header_cells(_PLACE, rows, ", ".join(_NODE_COLUMNS))
-    places = column_places(header)
-    if any(name not in places for name in _NODE_COLUMNS):
+    positions = column_positions(header)
+    if any(name not in positions for name in _NODE_COLUMNS):
         raise missing_columns(_PLACE, header, ", ".join(_NODE_COLUMNS))
     counts = Counter[tuple[Resources, str]]()
     for number, text in rows:
         try:
-            row = _row(text, places, len(header))
+            row = _row(text, positions, len(header))
             milli = whole(row["cpu_milli"], "cpu_milli", LARGEST_AMOUNT)
             size = job_size(milli // _MILLI, whole(row["gpu"], "gpu", LARGEST_AMOUNT), _memory(row))
         except Damaged as error:
@@ -86,12 +86,12 @@ def read_openb_nodes(lines: Iterable[str]) -> list[WorkloadNode]:
     return [WorkloadNode(count, size, [tag] if tag else []) for (size, tag), count in counts.items()]
 
 
-def _row(text: str, places: Mapping[str, int], width: int) -> dict[str, str]:
+def _row(text: str, positions: Mapping[str, int], width: int) -> dict[str, str]:
     """Return the values of a line by column. Raises `Damaged`."""
     cells = cells_of(text)
     if len(cells) != width:
         raise Damaged(f"{len(cells)} values in place of {width}: {shown(text)}")
-    return {name: cells[place].strip() for name, place in places.items()}
+    return {name: cells[position].strip() for name, position in positions.items()}
 
 
 def _add_pod(workload: Workload, row: Mapping[str, str], assumed: Counter[str]) -> None:

@@ -22,7 +22,7 @@ from headrace_simulator.workloads.columns import (
     Damaged,
     bounded,
     checked_count,
-    column_places,
+    column_positions,
     date_ms,
     job_size,
     missing_columns,
@@ -75,20 +75,20 @@ class _Reader:
     def __init__(self, workload: Workload, header: str) -> None:
         self._workload = workload
         names = header.split("|")
-        places = column_places(names)
+        positions = column_positions(names)
         self._width = len(names)
-        self._running = self._whole_job_memory = 0
+        self._dates = self._running = self._whole_job_memory = 0
 
         def column(*accepted: str) -> int:
-            return next((places[name.lower()] for name in accepted if name.lower() in places), -1)
+            return next((positions[name.lower()] for name in accepted if name.lower() in positions), -1)
 
         self._job, self._submit, self._start = column("JobID", "JobIDRaw"), column("Submit"), column("Start")
         raw = column("ElapsedRaw")
         self._elapsed = raw if raw >= 0 else column("Elapsed")
         self._elapsed_ms: Callable[[str], int] = _seconds_ms if raw >= 0 else _clock_ms
-        self._cpus = [places[name.lower()] for name in _CPUS if name.lower() in places]
-        self._nodes = [places[name.lower()] for name in _NODES if name.lower() in places]
-        self._tres = [places[name] for name in ("alloctres", "reqtres") if name in places]
+        self._cpus = [positions[name.lower()] for name in _CPUS if name.lower() in positions]
+        self._nodes = [positions[name.lower()] for name in _NODES if name.lower() in positions]
+        self._tres = [positions[name] for name in ("alloctres", "reqtres") if name in positions]
         self._memory, self._hosts, self._state = column("ReqMem"), column("NodeList"), column("State")
         raw = column("TimelimitRaw")
         self._limit, self._minutes = (raw, True) if raw >= 0 else (column("Timelimit"), False)
@@ -129,6 +129,7 @@ class _Reader:
                 left_out["never started"] += 1
             elif job := self._read(cells, name, state, (submitted_ms, started_ms, runs_ms)):
                 workload.jobs.append(job)
+                self._dates += "T" in cells[self._submit]
                 self._running += state in _GOES_ON
             else:
                 left_out["without a number of processors"] += 1
@@ -170,7 +171,7 @@ class _Reader:
     def add_notes(self) -> None:
         """Add what was assumed to the workload."""
         notes, jobs = self._workload.notes, self._workload.jobs
-        if jobs:
+        if self._dates:
             notes.append("the times have no zone and are read as UTC")
         if self._running:
             notes.append(f"{self._running} jobs were still running: their run time is the time elapsed so far")

@@ -97,8 +97,8 @@ def _values(text: str) -> list[float]:
         raise Damaged(f"a value is no number: {shown(text)}") from None
     if len(values) != _FIELDS:
         raise Damaged(f"{len(values)} values in place of {_FIELDS}: {shown(text)}")
-    for place, value in enumerate(values):
-        name, most = _BOUNDS.get(place, ("a value", LARGEST_AMOUNT))
+    for position, value in enumerate(values):
+        name, most = _BOUNDS.get(position, ("a value", LARGEST_AMOUNT))
         bounded(abs(value), name, most)
     return values
 

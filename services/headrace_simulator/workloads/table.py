@@ -85,11 +85,11 @@ def _header(names: list[str]) -> list[str]:
     header = [name.lower() for name in names]
     if not set(_NEEDED) <= set(header) and not any(name in COLUMNS for name in header):
         raise missing_columns(_PLACE, names, " and ".join(_NEEDED))
-    for place, name in enumerate(header):
+    for position, name in enumerate(header):
         if name not in COLUMNS:
-            raise BadInput(f"{_PLACE}, column {place + 1}", names[place][:LONGEST_SHOWN], hint(name, COLUMNS))
-        if name in header[:place]:
-            raise BadInput(f"{_PLACE}, column {place + 1}", name, "each column once")
+            raise BadInput(f"{_PLACE}, column {position + 1}", names[position][:LONGEST_SHOWN], hint(name, COLUMNS))
+        if name in header[:position]:
+            raise BadInput(f"{_PLACE}, column {position + 1}", name, "each column once")
     if not set(_NEEDED) <= set(header):
         raise missing_columns(_PLACE, names, " and ".join(_NEEDED))
     return header

@@ -49,11 +49,11 @@ def read_yarn(lines: Iterable[str]) -> Workload:
     """Return the jobs of a file. Raises `BadInput` if it has neither applications nor jobs of the Scheduler Load Simulator."""
     workload, seen = Workload("yarn"), Counter[str]()
     text = "\n".join(line.rstrip("\r\n") for line in lines).lstrip("\ufeff")
-    for place, (number, item) in enumerate(_items(workload, text, seen), 1):
+    for position, (number, item) in enumerate(_items(workload, text, seen), 1):
         try:
             if isinstance(item, dict) and not _SLS_KEYS.isdisjoint(item):
                 seen["sls"] += 1
-                _add_sls_job(workload, item, place)
+                _add_sls_job(workload, item, position)
             elif isinstance(item, dict) and not _APPLICATION_KEYS.isdisjoint(item):
                 seen["applications"] += 1
                 _add_application(workload, item, seen)
@@ -61,7 +61,7 @@ def read_yarn(lines: Iterable[str]) -> Workload:
                 raise Damaged("this is neither an application nor a job of the Scheduler Load Simulator")
         except Damaged as error:
             # An array of many jobs may be a single line, so the position of the job is needed.
-            workload.add_damaged(number, f"job {place}: {error}")
+            workload.add_damaged(number, f"job {position}: {error}")
     if not (seen["sls"] or seen["applications"] or seen["answers"]):
         raise BadInput.because(_PLACE, f"the file has no jobs that can be read; accepted are {_ACCEPTED}")
     if seen["applications"]:
@@ -155,7 +155,7 @@ def _add_application(workload: Workload, item: dict[str, Any], seen: Counter[str
         seen["running"] += state in _GOES_ON
 
 
-def _add_sls_job(workload: Workload, item: dict[str, Any], place: int) -> None:
+def _add_sls_job(workload: Workload, item: dict[str, Any], position: int) -> None:
     """Add a job for each group of equal containers, or count the job as left out. Raises `Damaged`."""
     tasks = item.get("job.tasks") or []
     if not isinstance(tasks, list):
@@ -163,7 +163,7 @@ def _add_sls_job(workload: Workload, item: dict[str, Any], place: int) -> None:
     if not tasks:
         workload.left_out["without containers"] += 1
         return
-    name = _text(item, "job.id", needed="job.id" in item) or f"job{place}"
+    name = _text(item, "job.id", needed="job.id" in item) or f"job{position}"
     submitted_ms = round(_number(item, "job.start.ms", LATEST_MS))
     times = _whole(item, "job.count", 1)
     groups = Counter[tuple[int, int, int]]()

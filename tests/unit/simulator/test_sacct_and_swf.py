@@ -83,6 +83,7 @@ def test_sacct_finds_columns_in_any_order_and_case_and_with_a_bar_at_the_end() -
     assert job.size == Resources(user_slots=1, cpu=200)
     assert (job.user, job.limit_ms, job.waited_ms) == ("", 0, -1)
     assert workload.damaged == []
+    assert workload.notes == []  # seconds since 1970 need no zone
 
 
 @pytest.mark.parametrize("missing", ["JobID", "Submit", "ElapsedRaw", "AllocCPUS"])
