@@ -391,6 +391,13 @@ def test_table_has_defaults() -> None:
     assert read_table([empty, "1,1.5" + "," * (len(COLUMNS) - 2)]).jobs == [plain]
 
 
+def test_table_words_for_yes_and_no() -> None:
+    words = ("yes", "TRUE", "1", "no", "False", "0", "")
+    jobs = read_table(["submit,run,together", *(f"1,1,{word}" for word in words)]).jobs
+
+    assert [job.together for job in jobs] == [True, True, True, False, False, False, False]
+
+
 def test_table_reads_dates() -> None:
     lines = ["submit,run", "2026-11-02T10:00:00,1", "2026-11-02T11:00:00+01:00,1", "5,1", "2026-11-02,1"]
     workload = read_table(lines)
