@@ -56,10 +56,10 @@ def test_openb_reads_every_field() -> None:
 
 def test_openb_notes_parts_and_kinds_of_gpus() -> None:
     whole = pod_line(gpu_milli="1000", num_gpu="8", gpu_spec="V100M16|V100M32", pod_phase="Failed")
-    workload = read_openb_pods([PODS, POD, POD, whole, pod_line(num_gpu="0", gpu_milli="0")])
+    workload = read_openb_pods([PODS, POD, POD, whole, pod_line(num_gpu="0", gpu_milli="500"), pod_line(gpu_milli="0")])
 
-    assert [job.size.gpu for job in workload.jobs] == [1, 1, 8, 0]
-    assert [job.failed for job in workload.jobs] == [False, False, True, False]
+    assert [job.size.gpu for job in workload.jobs] == [1, 1, 8, 0, 1]
+    assert [job.failed for job in workload.jobs] == [False, False, True, False, False]
     assert workload.notes == [
         "2 tasks request a part of a GPU and get a whole GPU",
         "1 tasks request a kind of GPU (gpu_spec), which is ignored",
