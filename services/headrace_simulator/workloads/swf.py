@@ -10,13 +10,25 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from headrace.resources import Resources
+from headrace.resources import LARGEST_AMOUNT, Resources
+from headrace.wire.operation_spec import LARGEST_JOB_COUNT
+from headrace_simulator.workloads.columns import KIB, LATEST_MS, LONGEST_S, Damaged, bounded, job_size, shown, whole
 from headrace_simulator.workloads.workload import Workload, WorkloadJob, WorkloadNode
 
 _FIELDS: Final = 18
-_KIB: Final = 1024
 _CANCELLED, _FAILED = 5, 0
-_LONGEST_SHOWN: Final = 60
+#: Latest beginning of a trace, in seconds since the Unix epoch.
+_LATEST_S: Final = LATEST_MS // 2_000
+#: Name and largest value of each field with a bound, by its position.
+_BOUNDS: Final = {
+    1: ("the submit time in seconds", _LATEST_S),
+    2: ("the wait in seconds", LONGEST_S),
+    3: ("the run time in seconds", LONGEST_S),
+    4: ("the number of processors", LARGEST_JOB_COUNT),
+    7: ("the number of processors requested", LARGEST_JOB_COUNT),
+    8: ("the time requested in seconds", LONGEST_S),
+    9: ("the memory requested in KiB", LARGEST_AMOUNT // KIB),
+}
 
 
 def read_swf(lines: Iterable[str]) -> Workload:
@@ -29,9 +41,9 @@ def read_swf(lines: Iterable[str]) -> Workload:
             header.setdefault(name.strip().lower(), value.strip())
         elif text:
             _add(workload, number, text)
-    begin_ms = 1_000 * _number(header.get("unixstarttime", ""))
+    begin_ms = 1_000 * _number(header.get("unixstarttime", ""), _LATEST_S)
     workload.jobs = [_moved(job, begin_ms) for job in workload.jobs] if begin_ms > 0 else workload.jobs
-    processors, nodes = _number(header.get("maxprocs", "")), _number(header.get("maxnodes", ""))
+    processors, nodes = (_number(header.get(name, ""), LARGEST_JOB_COUNT) for name in ("maxprocs", "maxnodes"))
     count = nodes if 0 < nodes <= processors or processors <= 0 else processors
     if count > 0:
         each = max(1, processors // count)
@@ -44,15 +56,13 @@ def read_swf(lines: Iterable[str]) -> Workload:
 
 def _add(workload: Workload, number: int, text: str) -> None:
     try:
-        values = [float(each) for each in text.split()]
-        if len(values) != _FIELDS:
-            raise ValueError(f"{len(values)} values in place of {_FIELDS}")
-        whole = [int(each) for each in values]
-    except (ValueError, OverflowError) as error:
-        workload.add_damaged(number, f"{error}: {text[:_LONGEST_SHOWN]!r}")
+        values = _values(text)
+    except Damaged as error:
+        workload.add_damaged(number, str(error))
         return
-    job, submit_s, wait_s, run_s, used = whole[:5]
-    asked, limit_s, memory_kib, status, user, group, _, queue = whole[7:15]
+    integers = [int(each) for each in values]
+    job, submit_s, wait_s, run_s, used = integers[:5]
+    asked, limit_s, memory_kib, status, user, group, _, queue = integers[7:15]
     processors = asked if asked > 0 else used
     if status == _CANCELLED and run_s <= 0:
         workload.left_out["cancelled before the start"] += 1
@@ -67,7 +77,7 @@ def _add(workload: Workload, number: int, text: str) -> None:
                 submitted_ms=1_000 * submit_s,
                 runs_ms=round(1_000 * values[3]),
                 count=processors,
-                size=Resources(user_slots=1, cpu=100, memory=max(0, memory_kib) * _KIB),
+                size=job_size(100, 0, max(0, memory_kib) * KIB),
                 together=processors > 1,
                 user=_name("user", user),
                 group=_name("group", group),
@@ -79,6 +89,20 @@ def _add(workload: Workload, number: int, text: str) -> None:
         )
 
 
+def _values(text: str) -> list[float]:
+    """Return the values of a line. A negative value is not known. Raises `Damaged`."""
+    try:
+        values = [float(each) for each in text.split()]
+    except ValueError:
+        raise Damaged(f"a value is no number: {shown(text)}") from None
+    if len(values) != _FIELDS:
+        raise Damaged(f"{len(values)} values in place of {_FIELDS}: {shown(text)}")
+    for position, value in enumerate(values):
+        name, most = _BOUNDS.get(position, ("a value", LARGEST_AMOUNT))
+        bounded(abs(value), name, most)
+    return values
+
+
 def _moved(job: WorkloadJob, by_ms: int) -> WorkloadJob:
     return replace(job, submitted_ms=job.submitted_ms + by_ms)
 
@@ -87,7 +111,10 @@ def _name(kind: str, number: int) -> str:
     return f"{kind}{number}" if number >= 0 else ""
 
 
-def _number(text: str) -> int:
-    """Return the first number of a header, 0 if there is none."""
-    word = text.split()[0] if text.split() else ""
-    return int(word) if word.isdecimal() else 0
+def _number(text: str, most: int) -> int:
+    """Return the first number of a header, 0 if there is none or if it is above `most`."""
+    words = text.split()
+    try:
+        return whole(words[0], "a header", most) if words else 0
+    except Damaged:
+        return 0
