@@ -260,11 +260,15 @@ class World:
         self._await_update(max(self._update_due_ns(), self._now_ns + max(NS_PER_MS, self._quiet_ns())))
 
     def _quiet_ns(self) -> int:
-        """Return the shortest time to the next tick or update: a part of the time for which nothing has happened, within bounds."""
+        """Return the shortest time to the next tick or update. While jobs wait, it is the time for which nothing has happened, within
+        bounds, so that the engines are asked as often as anything may change.
+        """
         if not self._skips_quiet_times:
             return 0
-        longest_ns = _LONGEST_STARVING_NS if self.shares.tried_to_start else _LONGEST_QUIET_NS
-        return min((self._now_ns - self._moved_ns) // 4, longest_ns)
+        quiet_ns = self._now_ns - self._moved_ns
+        if not self._waiting:
+            return _LONGEST_QUIET_NS if quiet_ns > NS_PER_MS * _TICK_MS else 0
+        return min(quiet_ns, _LONGEST_STARVING_NS if self.shares.tried_to_start else _LONGEST_QUIET_NS)
 
     def _update_sooner(self) -> None:
         due_ns = self._update_due_ns()
