@@ -68,7 +68,10 @@ class _QuietPulse(Pulse):
         self._quiet_ms = quiet_ms
 
     def answered(self, next_ms: int, now_ns: int) -> int:
-        return super().answered(next_ms if next_ms <= _SOON_MS else max(next_ms, self._quiet_ms), now_ns)
+        sent_ns = super().answered(next_ms, now_ns)
+        if next_ms > _SOON_MS:
+            self._due_ns = max(self._due_ns, now_ns + self._quiet_ms * NS_PER_MS)
+        return sent_ns
 
     def hasten(self, at_ns: int) -> None:
         """Send the next heartbeat at this time at the latest. This is used after events that do not cause a heartbeat by themselves."""

@@ -110,7 +110,9 @@ def _tree_of(setup: Setup, names: Sequence[PoolName], total: Resources) -> Tree:
         )
         if getattr(options, name) == getattr(defaults, name)
     }
-    return Tree(tree.tree, pools, msgspec.structs.replace(options, **raised))
+    # A queue preempts nothing.
+    paused = {"pause_preemption": True} if setup.is_fifo else {}
+    return Tree(tree.tree, pools, msgspec.structs.replace(options, **raised, **paused))
 
 
 def _changed(tree: Tree, changes: list[PoolChange], total: Resources) -> Tree:

@@ -116,7 +116,7 @@ class World:
         self._ran_ms: dict[tuple[OperationId, int], int] = {}
         self._begun: dict[JobKey, tuple[Run, int]] = {}
         self._usage_version = 0
-        self._next_update_ns = self._spent_ns = _BEGIN_NS
+        self._next_update_ns = self._spent_ns = self._next_tick_ns = _BEGIN_NS
         self._is_usage_due = self._is_refresh_due = False
         #: True once all requests were performed.
         self._all_asked = False
@@ -197,7 +197,7 @@ class World:
             runs = [run for run in there[name] if self.ledger.is_out(run)]
             node.start([(self._kept(run), run.started_at_ms) for run in runs])
         self._await_request()
-        self.at(self._now_ns, self._tick)
+        self._await_tick(self._now_ns)
         self.at(self._now_ns, self._scan)
         self.at(self._now_ns, self._update)
 
@@ -220,7 +220,7 @@ class World:
         self.at(_BEGIN_NS + (action.at_ms - self._task.since_ms) * NS_PER_MS, lambda: self._act(action))
 
     def _act(self, action: Action) -> None:
-        self._moved_ns = self._now_ns
+        self._note_move()
         self.ledger.act(action, self.account, self.now)
         self._feed()
         self._await_request()
@@ -236,7 +236,18 @@ class World:
             self._order.rotate(-_LOOKED_AT)
         if self._skips_quiet_times:
             self._offer()
-        self.at(self._now_ns + max(max(_TICK_MS, self._task.step_ms) * NS_PER_MS, self._quiet_ns()), self._tick)
+        self._await_tick(self._now_ns + max(max(_TICK_MS, self._task.step_ms) * NS_PER_MS, self._quiet_ns()))
+
+    def _await_tick(self, at_ns: int) -> None:
+        self._next_tick_ns = at_ns
+        self.at(at_ns, lambda: self._tick() if self._next_tick_ns == at_ns else None)
+
+    def _note_move(self) -> None:
+        """Note that something happens now, after which the engines are to be asked soon."""
+        self._moved_ns = self._now_ns
+        soon_ns = self._now_ns + _TICK_MS * NS_PER_MS
+        if self._skips_quiet_times and self._next_tick_ns > soon_ns:
+            self._await_tick(soon_ns)
 
     def _offer(self) -> None:
         """Let the nodes on which jobs may start send a heartbeat, if jobs wait: those with free cores or with held places."""
@@ -384,7 +395,7 @@ class World:
     def on_job_begun(self, run: Run, started_at_ms: int) -> tuple[int, JobResult]:
         """Return for how many milliseconds from its start the job runs if it is not interrupted, and its result then."""
         operation, index = key = (run.job.operation, run.job.index)
-        self._moved_ns = self._now_ns
+        self._note_move()
         self._begun[run.job] = (run, started_at_ms)
         self._note_waiting(operation, -1)
         self.account.on_job_begun(operation, self.ledger.pool_of(operation), self._amount(run), started_at_ms)
@@ -394,7 +405,7 @@ class World:
     def on_job_over(self, run: Run, end: JobEnd, *, preempted: bool) -> None:
         """Record the end of a run."""
         key = (end.operation, end.index)
-        self._moved_ns = self._now_ns
+        self._note_move()
         del self._begun[run.job]
         if end.result is JobResult.ABORTED:
             kept_ms = round(self._source.kept_fraction(end.operation) * (end.ended_at_ms - end.started_at_ms))
