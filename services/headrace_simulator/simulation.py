@@ -13,8 +13,9 @@ import msgspec
 from headrace.errors import BadInput
 from headrace.ids import ROOT_POOL, PoolName
 from headrace.pools import Person, Pool, PoolConfig, PoolMode, Tree, TreeOptions
+from headrace.pools.new_tree import NEW_TREE_OPTIONS
 from headrace.resources import Resources
-from headrace.wire.pool_changes import ChangePools, PoolChange, PoolPlan
+from headrace.wire.pool_changes import ChangePools, PoolChange, PoolPlan, SetOptions
 from headrace.wire.replay import ReplayTask
 from headrace.wire.simulation import Setup, SimulatedCluster, SimulatedSetup, Simulation, SimulationTask, Waits
 from headrace_fair_share.configuration.change_decisions import Change, StoredTree, TreeConfiguration
@@ -84,7 +85,8 @@ def simulated(workload: Workload, task: SimulationTask, tell: Tell, on_ended: On
 
 def _tree_of(setup: Setup, names: Sequence[PoolName], total: Resources) -> Tree:
     """Return the tree of a configuration with all pools that the workload needs. Raises `BadInput` if the configuration breaks rules."""
-    tree = _changed(setup.tree, setup.changes, total)
+    new = SetOptions(msgspec.json.encode(NEW_TREE_OPTIONS))
+    tree = _changed(setup.tree, [new, *setup.changes], total)
     known = {pool.name for pool in tree.pools}
     gangs = [
         msgspec.structs.replace(

@@ -61,7 +61,7 @@ _FORGOTTEN_NS: Final = 600 * 10**9
 #: Time without a begin or an end of a job after which the operations that wait never start.
 _STUCK_NS: Final = 7 * 86_400 * 10**9
 #: Longest time between two ticks or updates in which quiet times are skipped: while something starves, and otherwise.
-_LONGEST_STARVING_NS: Final = 15 * 10**9
+_LONGEST_STARVING_NS: Final = 60 * 10**9
 _LONGEST_QUIET_NS: Final = 300 * 10**9
 
 
@@ -234,7 +234,7 @@ class World:
             for name in list(self._order)[:_LOOKED_AT]:
                 self._perform(NudgeNode(name))
             self._order.rotate(-_LOOKED_AT)
-        if self._skips_quiet_times:
+        if self._skips_quiet_times and self._now_ns <= self._moved_ns + _LONGEST_STARVING_NS:
             self._offer()
         self._await_tick(self._now_ns + max(max(_TICK_MS, self._task.step_ms) * NS_PER_MS, self._quiet_ns()))
 
@@ -250,11 +250,13 @@ class World:
             self._await_tick(soon_ns)
 
     def _offer(self) -> None:
-        """Let the nodes on which jobs may start send a heartbeat, if jobs wait: those with free cores or with held places."""
-        if self._waiting:
-            for name, node in self.allocator.facts.nodes.items():
-                if node.holds or node.total.cpu > node.used.cpu:
-                    self._perform(NudgeNode(name))
+        """Let the nodes on which jobs may start send a heartbeat, if jobs wait: those with held places, or with room for the smallest job."""
+        if not self._waiting:
+            return
+        least = min(self._source.specs[operation].resources.cpu for operation in self._waiting)
+        for name, node in self.allocator.facts.nodes.items():
+            if node.holds or node.total.cpu >= node.used.cpu + max(least, 1):
+                self._perform(NudgeNode(name))
 
     def _scan(self) -> None:
         self.ledger.scan(self.now)
@@ -321,7 +323,7 @@ class World:
         self._take(self.allocator.on_shares(self.shares.cut(changed, effect), now))
         self.account.on_shares(effect.frame, effect.changed, effect.removed, now.wall_ms)
         self._want_refresh()
-        if self._skips_quiet_times:
+        if self._skips_quiet_times and changed:
             self.at(self._now_ns, self._offer)
 
     def _want_refresh(self) -> None:
