@@ -33,6 +33,8 @@ OnEnded = Callable[[str, Submission, int, int], None]
 _FIFO: Final = PoolName("fifo")
 _BY_ANYBODY: Final = Person("simulate", administrator=True)
 _STEP_MS: Final = 1_000
+#: Time before the first submission in which the nodes join.
+_BEFORE_MS: Final = 10_000
 _UNLIMITED: Final = 10**9
 #: Years that a simulation may take at most.
 _LONGEST_MS: Final = 100 * 365 * 86_400_000
@@ -94,12 +96,11 @@ def _tree_of(setup: Setup, names: Sequence[PoolName], total: Resources) -> Tree:
         )
         for pool in tree.pools
     ]
+    own = PoolConfig(always_allow_gang_operations=True)
+    pools = [*gangs, *(Pool(name, ROOT_POOL, own) for name in names if name not in known)]
     if setup.is_fifo:
-        settings = PoolConfig(mode=PoolMode.FIFO, always_allow_gang_operations=True)
-        pools = [Pool(_FIFO, ROOT_POOL, settings)]
-    else:
-        own = PoolConfig(always_allow_gang_operations=True)
-        pools = [*gangs, *(Pool(name, ROOT_POOL, own) for name in names if name not in known)]
+        # The other pools are kept, because usage and waits are counted by them in every configuration.
+        pools.append(Pool(_FIFO, ROOT_POOL, msgspec.structs.replace(own, mode=PoolMode.FIFO)))
     defaults, options = TreeOptions(), tree.options
     # A workload of months has more operations than the defaults allow at a time. Limits that the user set are kept.
     raised = {
@@ -112,9 +113,9 @@ def _tree_of(setup: Setup, names: Sequence[PoolName], total: Resources) -> Tree:
         )
         if getattr(options, name) == getattr(defaults, name)
     }
-    # A queue preempts nothing.
-    paused = {"pause_preemption": True} if setup.is_fifo else {}
-    return Tree(tree.tree, pools, msgspec.structs.replace(options, **raised, **paused))
+    # A plain queue preempts nothing and reserves nothing: whatever fits starts, in the order of submission.
+    plain = {"pause_preemption": True, "node_reservation_time": defaults.node_reservation_time} if setup.is_fifo else {}
+    return Tree(tree.tree, pools, msgspec.structs.replace(options, **raised, **plain))
 
 
 def _changed(tree: Tree, changes: list[PoolChange], total: Resources) -> Tree:
@@ -143,7 +144,7 @@ def _run(
     account.on_ended = on_ended
     inner = ReplayTask(
         tree=tree.tree,
-        since_ms=since_ms,
+        since_ms=since_ms - _BEFORE_MS,
         until_ms=since_ms + _LONGEST_MS,
         step_ms=_STEP_MS,
         resource=task.resource,
@@ -153,7 +154,7 @@ def _run(
         configured=tree,
         changes=[],
     )
-    World(inner, source, tree, account, lambda ms: say(ms, source.done / len(plan.submissions))).run_until_over()
+    World(inner, source, tree, account, lambda ms: say(ms - _BEFORE_MS, source.done / len(plan.submissions))).run_until_over()
     account.close(max(account.last_end_ms, since_ms + 1))
     return SimulatedSetup(
         name=setup.name,

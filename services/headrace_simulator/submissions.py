@@ -42,6 +42,7 @@ class Submission(msgspec.Struct, frozen=True, gc=False):
     runs_ms: int
     count: int
     size: Resources
+    is_gang: bool
     limit_ms: int
     failed: bool
 
@@ -76,7 +77,7 @@ class Submissions:
                 each.size,
                 max_failed_job_count=1,
                 tree=self._tree,
-                is_gang=each.count > 1,
+                is_gang=each.is_gang,
                 time_limit_ms=each.limit_ms or None,
             )
             self.specs[operation], self.users[operation] = spec, each.user
@@ -87,8 +88,10 @@ class Submissions:
         return self._all[number_of(operation)]
 
     def length_of(self, operation: OperationId, index: int, run: int) -> tuple[int, JobResult]:
-        """Return the length in milliseconds and the result of each run of the operation's jobs."""
+        """Return the length in milliseconds and the result of each run of the operation's jobs. A run ends at its time limit."""
         one = self.of(operation)
+        if one.operation_length_ms < one.runs_ms:
+            return one.limit_ms, JobResult.TIMED_OUT
         return one.runs_ms, JobResult.FAILED if one.failed else JobResult.COMPLETED
 
     def kept_fraction(self, operation: OperationId) -> float:
@@ -151,7 +154,8 @@ def planned(workload: Workload, task: SimulationTask) -> Plan:
         count, size = fitting
         limit_ms = min(job.limit_ms, _LONGEST_LIMIT_MS)
         pool, user = _pool_of(job, task.rules, key), _user_of(job.user)
-        one = Submission(job.name, pool, user, job.submitted_ms, job.runs_ms, count, size, limit_ms, job.failed)
+        is_gang = job.together and count > 1
+        one = Submission(job.name, pool, user, job.submitted_ms, job.runs_ms, count, size, is_gang, limit_ms, job.failed)
         plan.submissions.append(one)
     if not plan.submissions:
         raise BadInput.because("workload", "no job of the workload can be simulated: " + _reasons(plan.left_out))
