@@ -65,7 +65,7 @@ def simulated(workload: Workload, task: SimulationTask, tell: Tell, on_ended: On
                 plan,
                 task,
                 lambda ms, part, done=done, name=setup.name: tell(name, began_ms + ms, (done + part) / len(trees)),  # type: ignore[misc]
-                lambda *ended, name=setup.name: on_ended(name, *ended),  # type: ignore[misc]
+                lambda *ended, name=setup.name: on_ended(name, *ended),
             )
         )
     return Simulation(
