@@ -1,6 +1,7 @@
 """`python -m headrace_simulator [simulate]`: read a task as msgpack from standard input, and print the answer as JSON.
 
-Without a word, the task is a `ReplayTask` of `headrace.wire.replay`. With `simulate`, it is a `SimulationTask` of `headrace.wire.simulation`.
+Without an argument, the task is a `ReplayTask` of `headrace.wire.replay`. With `simulate`, it is a `SimulationTask` of
+`headrace.wire.simulation`.
 """
 
 from __future__ import annotations
