@@ -7,8 +7,9 @@ from html import escape
 from typing import Final
 
 _STYLE: Final = """
-:root{color-scheme:light dark;--ink:#1b1f24;--dim:#59636e;--line:#d1d9e0;--bar:#0969da;--lost:#bc4c00;--fair:#1a7f37;--page:#fff}
-@media (prefers-color-scheme:dark){:root{--ink:#e6edf3;--dim:#9198a1;--line:#3d444d;--bar:#4493f8;--lost:#f0883e;--fair:#3fb950;--page:#0d1117}}
+:root{color-scheme:light dark;--ink:#1b1f24;--dim:#59636e;--line:#d1d9e0;--page:#fff;--bar:#0969da;--lost:#bc4c00;--fair:#1a7f37}
+@media (prefers-color-scheme:dark){:root{--ink:#e6edf3;--dim:#9198a1;--line:#3d444d;--page:#0d1117}
+:root{--bar:#4493f8;--lost:#f0883e;--fair:#3fb950}}
 body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--page);max-width:60rem;margin:2rem auto;padding:0 1rem}
 h1{font-size:1.6rem}h2{font-size:1.2rem;margin-top:2.5rem}p,caption{color:var(--dim)}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
@@ -17,7 +18,9 @@ th:first-child,td:first-child{text-align:left;overflow-wrap:anywhere}tfoot td{fo
 svg{width:100%;height:auto}svg text{fill:var(--dim);font-size:11px}.bar{fill:var(--bar)}.lost{fill:var(--lost)}
 .axis{stroke:var(--line)}
 """
-_HEAD: Final = '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+_HEAD: Final = (
+    '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+)
 
 
 def html_page(title: str, parts: Iterable[str], style: str = "") -> str:

@@ -82,8 +82,11 @@ def cluster_rows(answer: Simulation) -> list[tuple[str, ...]]:
     return rows
 
 
-def pool_rows(answer: Simulation, setup: SimulatedSetup) -> list[tuple[str, ...]]:
-    """Return the head and a row for each pool of a configuration. Each pool includes all pools below it."""
+def pool_rows(answer: Simulation, setup: SimulatedSetup, *, by_path: bool = False) -> list[tuple[str, ...]]:
+    """Return the head and a row for each pool of a configuration. Each pool includes all pools below it.
+
+    Pools have their paths as names with `by_path`.
+    """
     unit, size = UNITS[answer.resource]
     hours = [f"{name}\n{unit} h" for name in ("usage", "fair share", "owed", "lost")]
     rows = [("\npool", "\noperations", *hours, "\nstarving", *_WAITS)]
@@ -91,7 +94,7 @@ def pool_rows(answer: Simulation, setup: SimulatedSetup) -> list[tuple[str, ...]
         amounts = (each.usage, each.fair_share, each.owed, each.lost_usage)
         starving = format_duration(each.starving_ms) if each.starving_ms else _NONE
         figures = (amount_text(amount / size) for amount in amounts)
-        rows.append((pool_title(each), str(each.operations), *figures, starving, *_waits(each.waits)))
+        rows.append((pool_title(each, by_path=by_path), str(each.operations), *figures, starving, *_waits(each.waits)))
     return rows
 
 
@@ -99,14 +102,15 @@ def person_rows(answer: Simulation, setup: SimulatedSetup) -> list[tuple[str, ..
     """Return the head and a row for each of the users with the most usage."""
     unit, size = UNITS[answer.resource]
     rows = [("\nuser", "\noperations", f"usage\n{unit} h", *_WAITS)]
-    for each in setup.persons[:_MOST_PERSONS]:
-        rows.append((printable(each.user), str(each.operations), amount_text(each.usage / size), *_waits(each.waits)))
-    return rows
+    return rows + [
+        (printable(each.user), str(each.operations), amount_text(each.usage / size), *_waits(each.waits))
+        for each in setup.persons[:_MOST_PERSONS]
+    ]
 
 
-def pool_title(pool: SimulatedPool) -> str:
-    """Return the name of a pool for people."""
-    return "<Root>" if pool.pool == ROOT_POOL else printable(pool.pool)
+def pool_title(pool: SimulatedPool, *, by_path: bool = False) -> str:
+    """Return the name of a pool, or its path, for people."""
+    return "<Root>" if pool.pool == ROOT_POOL else printable(pool.path if by_path else pool.pool)
 
 
 def simulation_tables(answer: Simulation) -> Iterator[Table | Text]:
