@@ -35,7 +35,8 @@ _WAITS_WIDTH, _NAMES, _FIGURES, _BAR = 900, 180, 80, 14
 _LONGEST_NAME, _LONGEST_BESIDE = 50, 24
 _STYLE: Final = """
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(26rem,100%),1fr));gap:1rem}
-.wide{overflow-x:auto}.wide th:first-child,.wide td:first-child{min-width:8rem}th{vertical-align:bottom}h3{font-size:1rem;margin-top:2rem}svg .name{fill:var(--ink);font-weight:600}
+.wide{overflow-x:auto}.wide th:first-child,.wide td:first-child{min-width:8rem}
+th{vertical-align:bottom}h3{font-size:1rem;margin-top:2rem}svg .name{fill:var(--ink);font-weight:600}
 .use{fill:var(--bar);fill-opacity:.3;stroke:var(--bar)}.fair{fill:none;stroke:var(--fair);stroke-width:1.6}
 .demand{fill:none;stroke:var(--lost);stroke-width:1.2;stroke-dasharray:5 3}.p95{fill:var(--bar);fill-opacity:.4}
 .key{font-weight:600}.key.u{color:var(--bar)}.key.f{color:var(--fair)}.key.d{color:var(--lost)}
