@@ -75,7 +75,7 @@ class JobsFile:
     def __init__(self, path: Path, zero_ms: int) -> None:
         """Open the file under a temporary name. `zero_ms` is the simulated time of the time 0 of the file. Raises `BadInput`."""
         self._path, self._zero_ms = path, zero_ms
-        self._new = path.with_name(f"{path.name}.new")
+        self._new = Path(f"{path}.new")
         try:
             if path.is_dir():
                 raise IsADirectoryError(None, "it is a directory")

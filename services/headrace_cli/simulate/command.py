@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 from cyclopts import Parameter
@@ -110,16 +110,34 @@ def simulate(
         The resource to count.
     """
     require("analysis", "`headrace simulate`")
-    from headrace_cli.simulate.options import parse_nodes, parse_policies, read_rules, setups_of
-
     reading, writing = reading or Reading(), writing or Writing()
     screen = Screen(json=writing.json)
+    setups = Setups(pools, compare or [], policy)
+    return _show(screen, _simulated(workload, _task(setups, resource, reading, writing, screen), screen), writing)
+
+
+class Setups(NamedTuple):
+    """The configurations that the user wants simulated."""
+
+    pools: Path | None
+    compared: list[Path]
+    policies: str
+
+
+def _task(setups: Setups, resource: str, reading: Reading, writing: Writing, screen: Screen) -> SimulationTask:
+    """Return the task for the process that simulates, but for the file of the workload. Raises `BadInput`, `UnusableFile`."""
+    from headrace_cli.simulate.options import parse_nodes, parse_policies, read_rules, setups_of
+
     if not 0 <= reading.kept_fraction <= 1:
         raise BadInput("--kept-fraction", reading.kept_fraction, "a number from 0 to 1")
+    # A simulation may take long, so the files are checked before it.
+    for option, path in (("--report", writing.report), ("--jobs", writing.jobs)):
+        if path is not None and (path.is_dir() or not path.parent.is_dir()):
+            raise BadInput(option, str(path), "a file in a folder that exists")
     nodes = [parse_nodes(text) for text in reading.nodes or []]
-    task = SimulationTask(
+    return SimulationTask(
         file="",
-        setups=setups_of(pools, compare or [], parse_policies(policy), nodes, screen.say),
+        setups=setups_of(setups.pools, setups.compared, parse_policies(setups.policies), nodes, screen.say),
         format=reading.format,
         nodes_file=str(reading.nodes_file or ""),
         nodes=nodes,
@@ -130,7 +148,6 @@ def simulate(
         strict=reading.strict,
         jobs_file=str(writing.jobs or ""),
     )
-    return _show(screen, _simulated(workload, task, screen), writing)
 
 
 def _simulated(workload: Path, task: SimulationTask, screen: Screen) -> Simulation | SimulationRefused | None:
@@ -143,8 +160,7 @@ def _simulated(workload: Path, task: SimulationTask, screen: Screen) -> Simulati
         finally:
             # The process was perhaps killed before it could remove the file.
             if task.jobs_file:
-                jobs = Path(task.jobs_file)
-                jobs.with_name(f"{jobs.name}.new").unlink(missing_ok=True)
+                Path(f"{task.jobs_file}.new").unlink(missing_ok=True)
     if isinstance(answer, SimulationRefused) and path != workload:
         name = "standard input" if workload == _STDIN else str(workload)
         return SimulationRefused(answer.why.replace(str(path), name))

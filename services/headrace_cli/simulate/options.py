@@ -78,11 +78,11 @@ def read_rules(path: str) -> list[PoolOf]:
         if "pool" not in rule:
             problems.say(place, "a rule without a pool", "a map with the key pool")
         if len(problems.found) == wrong:
+            names = dict(rule.texts)
             try:
-                pool_name(rule.texts["pool"])
+                found.append(PoolOf(pool_name(names.pop("pool")), **names))
             except BadInput as error:
                 problems.add(error.at(f"{place}.pool"))
-            found.append(msgspec.convert(rule.texts, PoolOf))
     problems.refuse()
     return found
 

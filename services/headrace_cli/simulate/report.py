@@ -164,7 +164,7 @@ def _top(pool: SimulatedPool) -> float:
 def _path(series: Sequence[float], top: float, *, closed: bool) -> str:
     """Return the steps of a series as a path, down to the axis at both ends if it is closed."""
     base, step = _TOP + _HEIGHT, (_WIDTH - _LEFT) / max(1, len(series))
-    points, before = [], None
+    points, before = list[str](), ""
     for number, value in enumerate(series):
         y = f"{base - min(value / top, 1.0) * _HEIGHT:.1f}"
         if y != before:

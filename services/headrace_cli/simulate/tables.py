@@ -60,7 +60,7 @@ def cluster_rows(answer: Simulation) -> list[tuple[str, ...]]:
     """Return the head and a row for each configuration, and a row for the recorded waits."""
     unit, size = UNITS[answer.resource]
     heads = ("\nutilisation", "\nsaturated", "share\nerror", "idle while\nsaturated", "\nmakespan", f"lost\n{unit} h")
-    rows = [("\nconfiguration", *heads, *_WAITS, "never\nstarted")]
+    rows: list[tuple[str, ...]] = [("\nconfiguration", *heads, *_WAITS, "never\nstarted")]
     for each in answer.setups:
         cluster = each.cluster
         lost = next((pool.lost_usage for pool in each.pools if pool.pool == ROOT_POOL), 0.0)
@@ -89,7 +89,7 @@ def pool_rows(answer: Simulation, setup: SimulatedSetup, *, by_path: bool = Fals
     """
     unit, size = UNITS[answer.resource]
     hours = [f"{name}\n{unit} h" for name in ("usage", "fair share", "owed", "lost")]
-    rows = [("\npool", "\noperations", *hours, "\nstarving", *_WAITS)]
+    rows: list[tuple[str, ...]] = [("\npool", "\noperations", *hours, "\nstarving", *_WAITS)]
     for each in setup.pools:
         amounts = (each.usage, each.fair_share, each.owed, each.lost_usage)
         starving = format_duration(each.starving_ms) if each.starving_ms else _NONE
@@ -101,7 +101,7 @@ def pool_rows(answer: Simulation, setup: SimulatedSetup, *, by_path: bool = Fals
 def person_rows(answer: Simulation, setup: SimulatedSetup) -> list[tuple[str, ...]]:
     """Return the head and a row for each of the users with the most usage."""
     unit, size = UNITS[answer.resource]
-    rows = [("\nuser", "\noperations", f"usage\n{unit} h", *_WAITS)]
+    rows: list[tuple[str, ...]] = [("\nuser", "\noperations", f"usage\n{unit} h", *_WAITS)]
     return rows + [
         (printable(each.user), str(each.operations), amount_text(each.usage / size), *_waits(each.waits))
         for each in setup.persons[:_MOST_PERSONS]
@@ -152,7 +152,7 @@ def _waits(waits: Waits) -> tuple[str, ...]:
 
 
 def _counted(count: float, noun: str) -> str:
-    return f"{amount_text(count) if isinstance(count, float) else count} {noun}{'' if count == 1 else 's'}"
+    return f"{amount_text(count)} {noun}{'' if count == 1 else 's'}"
 
 
 def _above(pool: SimulatedPool) -> str:

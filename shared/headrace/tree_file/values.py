@@ -123,7 +123,8 @@ def line_of(root: Map | Listing, place: str) -> int:
 
     If the file has no such location, return the line of the nearest location above it.
     """
-    line, value, rest = root.line, root, place
+    value: Any = root
+    line, rest = root.line, place
     while rest:
         if isinstance(value, Map):
             ends = [len(rest), *(match.start() for match in reversed(list(_PART.finditer(rest))))]
