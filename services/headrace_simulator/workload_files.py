@@ -93,6 +93,8 @@ class JobsFile:
     ) -> None:
         """Put the file in its place. After an exception, remove it. Raises `BadInput` if the file cannot be written."""
         try:
+            if isinstance(value, OSError):
+                raise value
             with self._file:
                 if kind is None:
                     self._file.flush()

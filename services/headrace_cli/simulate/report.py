@@ -30,12 +30,13 @@ _DAY_S: Final = 86_400
 #: Largest height of demand in a chart, as a multiple of the largest other figure. Higher demand is cut.
 _TOWERING: Final = 1.5
 #: Width of the chart of waits, the room for names and figures in it, and the height of a bar.
-_WAITS_WIDTH, _NAMES, _FIGURES, _BAR = 900, 180, 80, 14
+_WAITS_WIDTH, _NAMES, _FIGURES, _BAR = 900, 180, 110, 14
 #: Longest name of a pool, and of a configuration beside bars, in characters.
 _LONGEST_NAME, _LONGEST_BESIDE = 50, 24
 _STYLE: Final = """
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(26rem,100%),1fr));gap:1rem}
-.wide{overflow-x:auto}.wide th:first-child,.wide td:first-child{min-width:8rem}
+body{max-width:68rem}.wide{overflow-x:auto;font-size:14px}.wide th,.wide td{padding:.25rem .4rem}
+.wide th:first-child,.wide td:first-child{min-width:8rem}
 th{vertical-align:bottom}h3{font-size:1rem;margin-top:2rem}svg .name{fill:var(--ink);font-weight:600}
 .use{fill:var(--bar);fill-opacity:.3;stroke:var(--bar)}.fair{fill:none;stroke:var(--fair);stroke-width:1.6}
 .demand{fill:none;stroke:var(--lost);stroke-width:1.2;stroke-dasharray:5 3}.p95{fill:var(--bar);fill-opacity:.4}
