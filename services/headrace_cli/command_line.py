@@ -98,6 +98,10 @@ GROUPS: Final = {
             "headrace_cli.replay.command:replay",
             "Replay a period of the log under another configuration of pools, and compare it with what happened.",
         ),
+        "simulate": (
+            "headrace_cli.simulate.command:simulate",
+            "Simulate a recorded workload of any scheduler, and show what everybody would have got.",
+        ),
         "pause": (
             "headrace_cli.commands.pause:pause",
             "Pause starts or preemption in a tree until it is resumed. A pause survives restarts.",

@@ -163,6 +163,7 @@ NEEDING = {
     ("usage",): "analysis",
     ("plan", "pools.yaml"): "analysis",
     ("replay", "--with", "pools.yaml"): "analysis",
+    ("simulate", "jobs.csv"): "analysis",
     ("pool", "import", "fair-scheduler.xml"): "import",
     ("pool", "volume", "research", "--plot", "x.png"): "plots",
     ("web",): "web",

@@ -53,6 +53,7 @@ from headrace.wire.replay import LogPage, Replay, ReplayRefused, ReplayTask
 from headrace.wire.rights import Rights
 from headrace.wire.services import ServiceView
 from headrace.wire.sessions import SessionTurn
+from headrace.wire.simulation import Simulation, SimulationRefused, SimulationTask
 from headrace.wire.snapshot_parts import Applied
 from headrace.wire.snapshots import Part, SharePart, UsageItem, UsagePart
 from headrace.wire.start_plans import FitOperation, OperationFit, PlanStart, StartPlanned
@@ -135,6 +136,9 @@ NO_MESSAGES: Final[set[type]] = {
         Replay,
         ReplayRefused,
         ReplayTask,
+        Simulation,
+        SimulationRefused,
+        SimulationTask,
         StarvationChanged,
         UsageItem,
     ),

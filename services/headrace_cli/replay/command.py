@@ -6,13 +6,6 @@ the result; the replay runs in a separate process.
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -30,9 +23,7 @@ from headrace_cli.replay.gathering import Wished, gathered
 from headrace_cli.session import Common, talk
 from headrace_cli.show.configuration_changes import say_plan
 from headrace_cli.show.screen import Screen
-
-#: Steps of progress, in percent, that are reported if stderr is not a terminal.
-_TOLD_EVERY = 25
+from headrace_cli.simulator_process import answer_of
 
 
 def replay(
@@ -125,55 +116,8 @@ def _chart_path(plot: str | None) -> Path | None:
 
 def _replayed(task: ReplayTask, screen: Screen) -> Replay | ReplayRefused | None:
     """Replay in another process. Return None if the process failed; the end of its stderr has been printed."""
-    # Python iterates sets of strings by their hashes. With a fixed seed, the same task always gives the same replay.
-    environment = {**os.environ, "PYTHONHASHSEED": "0"}
-    argv = [sys.executable, "-P", "-m", "headrace_simulator"]
-    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as answered:
-        given.write(msgspec.msgpack.encode(task))
-        given.seek(0)
-        with ExitStack() as stack:
-            # Without holding Ctrl-C back, a Ctrl-C during the start could leave a process that nothing ends.
-            with _interrupts_held():
-                process = stack.enter_context(
-                    subprocess.Popen(argv, stdin=given, stdout=answered, stderr=subprocess.PIPE, env=environment)
-                )
-                # The process stores nothing, so it may be killed at any time.
-                stack.push(lambda error, *_: process.kill() if error else None)
-            assert process.stderr is not None
-            said = [line for line in process.stderr if not _tell(line, screen)]
-        answered.seek(0)
-        data = answered.read()
-    if not data:
-        screen.say(b"".join(said[-5:]).decode(errors="replace"), style="red", whole=True)
-        return None
-    answer: Replay | ReplayRefused = msgspec.json.decode(data, type=Replay | ReplayRefused)
+    answer: Replay | ReplayRefused | None = answer_of([], task, Replay | ReplayRefused, screen, "replayed")
     return answer
-
-
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Hold back Ctrl-C during the block, and raise `KeyboardInterrupt` after the block."""
-    came: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if came:
-        raise KeyboardInterrupt
-
-
-def _tell(line: bytes, screen: Screen) -> bool:
-    """Print the progress if the line is a percentage. Return False for any other line."""
-    if not line.strip().isdigit():
-        return False
-    done = int(line)
-    if screen.err.is_terminal:
-        sys.stderr.write(f"\rreplayed {done} %" + ("\n" if done == 100 else ""))
-        sys.stderr.flush()
-    elif done % _TOLD_EVERY == 0:
-        screen.say(f"replayed {done} %")
-    return True
 
 
 def _show(screen: Screen, answer: Replay | ReplayRefused | None, chart_path: Path | None) -> int:

@@ -91,26 +91,40 @@ def read(path: str, problems: Problems) -> bytes:
 
 def parse(data: bytes, problems: Problems, expected: str = "a map") -> Map:
     """Return the map in a file, and set `problems.line_of`. Raises `UnusableFile`."""
+    root = _parsed(data, problems, expected, Map)
+    assert isinstance(root, Map)
+    return root
+
+
+def parse_list(data: bytes, problems: Problems, expected: str = "a list") -> Listing:
+    """Return the list in a file, and set `problems.line_of`. Raises `UnusableFile`."""
+    root = _parsed(data, problems, expected, Listing)
+    assert isinstance(root, Listing)
+    return root
+
+
+def _parsed(data: bytes, problems: Problems, expected: str, kind: type[Map | Listing]) -> Map | Listing:
     with _refused_in_words(problems, expected):
         text = _decoded(data, problems)
-        builder = _Builder(problems, _JSON_NUMBER if text.lstrip().startswith("{") else _NUMBER)
+        builder = _Builder(problems, _JSON_NUMBER if text.lstrip().startswith(("{", "[")) else _NUMBER)
         for event in yaml.parse(text, Loader=_LOADER):
             builder.on(event)
     root = builder.root
     if root is None:
         raise problems.unusable(FileProblem(1, "", "", "is empty", expected))
-    if not isinstance(root, Map):
+    if not isinstance(root, kind):
         raise problems.unusable(FileProblem(builder.line, "", shown(root), f"{shown(root)} was found", expected))
     problems.line_of = lambda place: line_of(root, place)
     return root
 
 
-def line_of(root: Map, place: str) -> int:
+def line_of(root: Map | Listing, place: str) -> int:
     """Return the line of a location such as `pools.research.weight` or `pools[0]`.
 
     If the file has no such location, return the line of the nearest location above it.
     """
-    line, value, rest = root.line, root, place
+    value: Any = root
+    line, rest = root.line, place
     while rest:
         if isinstance(value, Map):
             ends = [len(rest), *(match.start() for match in reversed(list(_PART.finditer(rest))))]

@@ -34,6 +34,8 @@ class Import(Protocol):
 
     #: Tree that the file names; empty: it names none.
     tree: str
+    #: True if the file may contain percentages of the tree's resources.
+    has_percentages: bool
 
     def changes(
         self, before: Sequence[ConfiguredPool], total: Resources, *, keep: bool
@@ -73,6 +75,8 @@ def read_import(path: str, yarn_site: str | None) -> Import:
 
 
 class _Pools:
+    has_percentages = False
+
     def __init__(self, file: TreeFile) -> None:
         self._file = file
         self.tree = file.tree
@@ -85,6 +89,7 @@ class _Pools:
 
 class _Queues:
     tree = ""
+    has_percentages = True
 
     def __init__(self, file: AllocationFile, site: YarnSite | None, warnings: Warnings) -> None:
         self._file = file

@@ -17,6 +17,7 @@ from headrace.pools.tree_options import Prices
 from headrace.resources import percent
 from headrace.wire.consumption import RunSums
 from headrace_cli.commands.usage.tables import Shown, allotted_hours, cost_of, figure, lost_words, money, notes
+from headrace_cli.show.html_page import html_page, html_table
 
 #: Upper bound of the rows of a table; smaller sums are in its last row.
 _MOST_ROWS: Final = 200
@@ -27,17 +28,6 @@ _HEIGHT: Final = 180
 #: Width of a label below a bar.
 _LABEL: Final = 80
 _UNITS: Final = {"cpu": "core-hours", "memory": "GiB-hours", "gpu": "GPU-hours"}
-_STYLE: Final = """
-:root{color-scheme:light dark;--ink:#1b1f24;--dim:#59636e;--line:#d1d9e0;--bar:#0969da;--lost:#bc4c00;--page:#fff}
-@media (prefers-color-scheme:dark){:root{--ink:#e6edf3;--dim:#9198a1;--line:#3d444d;--bar:#4493f8;--lost:#f0883e;--page:#0d1117}}
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--page);max-width:60rem;margin:2rem auto;padding:0 1rem}
-h1{font-size:1.6rem}h2{font-size:1.2rem;margin-top:2.5rem}p,caption{color:var(--dim)}
-table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
-th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:right}
-th:first-child,td:first-child{text-align:left;overflow-wrap:anywhere}tfoot td{font-weight:600}
-svg{width:100%;height:auto}svg text{fill:var(--dim);font-size:11px}.bar{fill:var(--bar)}.lost{fill:var(--lost)}
-.axis{stroke:var(--line)}
-"""
 
 
 class Report(NamedTuple):
@@ -79,9 +69,6 @@ def page_of(report: Report) -> str:
     title = f"Usage of {report.tree} from {found.since} to {last}"
     total = total_of(found.lines, (By.USER,))
     lines = [
-        f"<title>{escape(title)}</title>",
-        f"<style>{_STYLE}</style>",
-        f"<h1>{escape(title)}</h1>",
         "".join(f"<p>Only {escape(key)} {escape(name)}.</p>" for key, name in report.chosen.items() if name),
         "<p>Each finished run counts with the resources of its job times the time that it took. Days are those of UTC. "
         f"Made at {report.made:%Y-%m-%d %H:%M} UTC.</p>",
@@ -95,8 +82,7 @@ def page_of(report: Report) -> str:
         "<h2>Largest operations</h2>",
         _table(report, report.by_operation.lines, "operation", None),
     ]
-    head = '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-    return "\n".join([head, *filter(None, lines), "</html>", ""])
+    return html_page(title, lines)
 
 
 def _chart(report: Report, total: RunSums) -> str:
@@ -157,17 +143,11 @@ def _table(report: Report, lines: Sequence[Line], key: str, total: RunSums | Non
     heads = [key, "runs", "core-hours", "used", "GiB-hours", "GPU-hours", "preempted", "failed"]
     if prices is not None:
         heads.append(f"cost {prices.currency}".strip())
-    rows = [_row(getattr(line, key) or "(others)", line.sums, prices) for line in lines[:_MOST_ROWS]]
+    rows = [(getattr(line, key) or "(others)", *_cells(line.sums, prices)) for line in lines[:_MOST_ROWS]]
     if len(lines) > _MOST_ROWS and key != "pool":
         rest = sum((line.sums for line in lines[_MOST_ROWS:]), RunSums())
-        rows.append(_row(f"{len(lines) - _MOST_ROWS} more", rest, prices))
-    foot = f"<tfoot>{_row('total', total, prices)}</tfoot>" if total is not None else ""
-    head = "".join(f"<th>{escape(name)}</th>" for name in heads)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>{foot}</table>"
-
-
-def _row(name: str, sums: RunSums, prices: Prices | None) -> str:
-    return f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in (name, *_cells(sums, prices)))}</tr>"
+        rows.append((f"{len(lines) - _MOST_ROWS} more", *_cells(rest, prices)))
+    return html_table(heads, rows, ("total", *_cells(total, prices)) if total is not None else None)
 
 
 def _cells(sums: RunSums, prices: Prices | None) -> Iterator[str]:
