@@ -205,7 +205,9 @@ class PoolAccount:
         self._refused[pool] += 1
         self.refusals.append(why)
 
-    def on_run(self, operation: OperationId, pool: PoolName, span_ms: tuple[int, int], amount: float, lost: float) -> None:
+    def on_run(
+        self, operation: OperationId, pool: PoolName, span_ms: tuple[int, int], amount: float, lost: float
+    ) -> None:
         """Add the usage of a run that has ended. `lost` is the fraction of the run that preemption made useless."""
         self.usage.add(pool, *span_ms, amount)
         if lost:
@@ -309,6 +311,7 @@ class ReplayAccount(PoolAccount):
 
 
 def summed_upwards(counted: Mapping[PoolName, int], parents: Mapping[PoolName, PoolName]) -> Counter[PoolName]:
+    """Return the count of each pool together with all pools below it."""
     found: Counter[PoolName] = Counter()
     for pool, count in counted.items():
         for each in upwards(pool, parents):

@@ -40,7 +40,9 @@ _NO_BYTES_LIMIT = 2**62
 class ReplayedLedger:
     """The operations of a replay, kept by the engine of admission."""
 
-    def __init__(self, task: ReplayTask, past: Sequence[ToldEntry], after: Tree, now: Moment, *, keep_finished: int) -> None:
+    def __init__(
+        self, task: ReplayTask, past: Sequence[ToldEntry], after: Tree, now: Moment, *, keep_finished: int
+    ) -> None:
         self._tree = task.tree
         everywhere = GlobalRules(
             max_operation_count=_NO_LIMIT,

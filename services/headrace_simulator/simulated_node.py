@@ -9,12 +9,15 @@ import msgspec
 
 from headrace.errors import HeadraceError
 from headrace.ids import AllocationId, Incarnation, TreeName
+from headrace.images import RUNTIME_TAGS
 from headrace.runtime.engine import NS_PER_MS, Moment, Outcome
 from headrace.wire.heartbeat import Heartbeat, JobEnd, JobKey, JobResult, Nudge, Orders, TakeBackReason
 from headrace.wire.replay import ReplayNode
+from headrace_agent.container_command import ContainerRuntime
 from headrace_agent.effects import AgentEffect, Beat, EnrolNode, Identity, Reconnect, SendToRunner
 from headrace_agent.engine import AgentEngine
 from headrace_agent.heartbeat_timing import Pulse
+from headrace_agent.host.gpus import HostGpus
 from headrace_agent.runner.protocol import Ended, FullReport, Interrupt, KeptJob, Run, Started
 
 #: Milliseconds from the signal to the end of an interrupted job.
@@ -85,7 +88,13 @@ class SimulatedNode:
         """A node on which nothing happens sends a heartbeat every `quiet_ms` milliseconds."""
         self._world = world
         incarnation = Incarnation(f"{node.node}-000001")
-        self.engine = AgentEngine(Identity(node.node, tree, incarnation, node.total, {}, stop_timeout_ms=0))
+        # Jobs get GPUs and start in images only where the agent knows devices and a runtime.
+        gpus = HostGpus(offered=tuple(str(number) for number in range(node.total.gpu)))
+        runtime = next((ContainerRuntime(name, "-") for name, tag in RUNTIME_TAGS.items() if tag in node.tags), None)
+        identity = Identity(
+            node.node, tree, incarnation, node.total, {}, stop_timeout_ms=0, gpus=gpus, containers=runtime
+        )
+        self.engine = AgentEngine(identity)
         self._pulse = self.engine.pulse = _QuietPulse(quiet_ms)
         self._running: dict[JobKey, tuple[Run, int]] = {}
         self._results: dict[JobKey, JobResult] = {}

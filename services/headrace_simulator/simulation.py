@@ -6,6 +6,7 @@ Each configuration is a tree: the pools that the user gave, and those that only 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -39,9 +40,9 @@ _UNLIMITED: Final = 10**9
 #: Years that a simulation may take at most.
 _LONGEST_MS: Final = 100 * 365 * 86_400_000
 #: Begin of a workload whose times are not dates: 2000-01-01. Times of 0 stand for unknown times in messages.
-_NO_DATE_MS: Final = 946_684_800_000
+NO_DATE_MS: Final = 946_684_800_000
 #: Times from here on are dates.
-_FIRST_DATE_MS: Final = 315_532_800_000
+FIRST_DATE_MS: Final = 315_532_800_000
 
 
 def simulated(workload: Workload, task: SimulationTask, tell: Tell, on_ended: OnEnded) -> Simulation:
@@ -51,23 +52,14 @@ def simulated(workload: Workload, task: SimulationTask, tell: Tell, on_ended: On
     names = sorted({each.pool for each in plan.submissions})
     trees = [_tree_of(setup, names, total) for setup in task.setups]
     began_ms = plan.submissions[0].at_ms
-    has_dates = began_ms >= _FIRST_DATE_MS
+    has_dates = began_ms >= FIRST_DATE_MS
     if not has_dates:
-        plan.submissions = [msgspec.structs.replace(each, at_ms=each.at_ms + _NO_DATE_MS) for each in plan.submissions]
-        began_ms += _NO_DATE_MS
+        plan.submissions = [msgspec.structs.replace(each, at_ms=each.at_ms + NO_DATE_MS) for each in plan.submissions]
+        began_ms += NO_DATE_MS
     results: list[SimulatedSetup] = []
-    for setup, tree in zip(task.setups, trees, strict=True):
-        done = len(results)
-        results.append(
-            _run(
-                setup,
-                tree,
-                plan,
-                task,
-                lambda ms, part, done=done, name=setup.name: tell(name, began_ms + ms, (done + part) / len(trees)),  # type: ignore[misc]
-                lambda *ended, name=setup.name: on_ended(name, *ended),
-            )
-        )
+    for done, (setup, tree) in enumerate(zip(task.setups, trees, strict=True)):
+        say = partial(_say, tell, setup.name, began_ms, done, len(trees))
+        results.append(_run(setup, tree, plan, task, say, partial(on_ended, setup.name)))
     return Simulation(
         format=workload.format,
         resource=task.resource,
@@ -83,6 +75,10 @@ def simulated(workload: Workload, task: SimulationTask, tell: Tell, on_ended: On
         damaged_count=workload.damaged_count,
         notes=plan.notes,
     )
+
+
+def _say(tell: Tell, name: str, began_ms: int, done: int, count: int, ms: int, part: float) -> None:
+    tell(name, began_ms + ms, (done + part) / count)
 
 
 def _tree_of(setup: Setup, names: Sequence[PoolName], total: Resources) -> Tree:
@@ -154,7 +150,9 @@ def _run(
         configured=tree,
         changes=[],
     )
-    World(inner, source, tree, account, lambda ms: say(ms - _BEFORE_MS, source.done / len(plan.submissions))).run_until_over()
+    World(
+        inner, source, tree, account, lambda ms: say(ms - _BEFORE_MS, source.done / len(plan.submissions))
+    ).run_until_over()
     account.close(max(account.last_end_ms, since_ms + 1))
     return SimulatedSetup(
         name=setup.name,

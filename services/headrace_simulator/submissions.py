@@ -127,7 +127,9 @@ def planned(workload: Workload, task: SimulationTask) -> Plan:
     """Return the submissions and the nodes of a workload. Raises `BadInput` if there are no nodes or no jobs."""
     sizes = task.nodes or [NodesOf(each.count, each.size, each.tags) for each in workload.nodes]
     if not sizes:
-        raise BadInput.because("--nodes", f"the workload ({workload.format}) has no nodes. Name them, such as --nodes 32:cpu=16,memory=64G")
+        raise BadInput.because(
+            "--nodes", f"the workload ({workload.format}) has no nodes. Name them, such as --nodes 32:cpu=16,memory=64G"
+        )
     plan = Plan([], [], [*workload.notes], Counter(workload.left_out))
     if any(not each.size.memory for each in sizes):
         plan.notes.append("nodes whose memory is not known have 4 GiB a core")
@@ -141,7 +143,9 @@ def planned(workload: Workload, task: SimulationTask) -> Plan:
     per_core = min(each.size.memory * 100 // max(each.size.cpu, 1) for each in sizes)
     lacking = sum(not job.size.memory for job in workload.jobs)
     if lacking:
-        plan.notes.append(f"{lacking} jobs without a known memory have {per_core / 2**30:.3g} GiB a core, as the nodes do")
+        plan.notes.append(
+            f"{lacking} jobs without a known memory have {per_core / 2**30:.3g} GiB a core, as the nodes do"
+        )
     limited = sum(job.limit_ms > 0 for job in workload.jobs)
     if limited < len(workload.jobs):
         plan.notes.append(f"{len(workload.jobs) - limited} jobs have no time limit")
@@ -155,7 +159,9 @@ def planned(workload: Workload, task: SimulationTask) -> Plan:
         limit_ms = min(job.limit_ms, _LONGEST_LIMIT_MS)
         pool, user = _pool_of(job, task.rules, key), _user_of(job.user)
         is_gang = job.together and count > 1
-        one = Submission(job.name, pool, user, job.submitted_ms, job.runs_ms, count, size, is_gang, limit_ms, job.failed)
+        one = Submission(
+            job.name, pool, user, job.submitted_ms, job.runs_ms, count, size, is_gang, limit_ms, job.failed
+        )
         plan.submissions.append(one)
     if not plan.submissions:
         raise BadInput.because("workload", "no job of the workload can be simulated: " + _reasons(plan.left_out))
@@ -183,7 +189,8 @@ def _fitted(job: WorkloadJob, size: Resources, nodes: Sequence[NodesOf]) -> tupl
 
 def _places(node: Resources, size: Resources) -> int:
     return min(
-        (have // need for have, need in zip(node.as_tuple(), size.as_tuple(), strict=True) if need), default=node.user_slots
+        (have // need for have, need in zip(node.as_tuple(), size.as_tuple(), strict=True) if need),
+        default=node.user_slots,
     )
 
 

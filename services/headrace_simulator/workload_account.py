@@ -78,14 +78,15 @@ class WorkloadAccount(PoolAccount):
         """Record what an update of the shares changed."""
         changed = list(changed)
         super().on_shares(frame, changed, removed, now_ms)
-        place, total = self._counted.place, self._counted.amount(frame.total)
+        place = self._counted.place
         for item in changed:
             name = PoolName(item.name)
             if name == ROOT_POOL:
                 self._settle_all(now_ms)
                 self._is_saturated = item.demand_share[place] >= _SATURATED
-            elif name in self._standings:
-                self._standing(name, now_ms).fair_share = item.fair_share.total[place] * total
+            for each in (name, item.parent):
+                if each in self._standings:
+                    self._standing(each, now_ms).fair_share = self._own_fair_share(each)
             self._note_starving(item, now_ms)
 
     def on_operation(self, operation: OperationId, pool: PoolName, now_ms: int) -> None:
@@ -222,12 +223,20 @@ class WorkloadAccount(PoolAccount):
     def _standing(self, pool: PoolName, now_ms: int) -> _Standing:
         standing = self._standings.get(pool)
         if standing is None:
-            owed = self._owed.get(pool)
-            standing = self._standings[pool] = _Standing(now_ms, fair_share=owed.fair_share if owed else 0.0)
+            standing = self._standings[pool] = _Standing(now_ms, fair_share=self._own_fair_share(pool))
         if self._is_saturated and standing.fair_share > standing.usage:
             standing.owed += (standing.fair_share - standing.usage) * max(0, now_ms - standing.since_ms)
         standing.since_ms = max(standing.since_ms, now_ms)
         return standing
+
+    def _own_fair_share(self, pool: PoolName) -> float:
+        """Return the fair share of the operations that are directly in a pool: that of the pool without those of its child pools."""
+        below = sum(
+            self._owed[name].fair_share
+            for name, parent in self.parents.items()
+            if parent == pool and name in self._owed
+        )
+        return max(0.0, self._owed[pool].fair_share - below) if pool in self._owed else 0.0
 
     def _settle_cluster(self, now_ms: int) -> None:
         length_ms = max(0, now_ms - self._cluster_since_ms)

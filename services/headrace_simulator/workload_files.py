@@ -16,7 +16,7 @@ from typing import IO, Final
 from headrace.errors import BadInput
 from headrace.files.durable import keep_names
 from headrace.wire.simulation import SimulationTask
-from headrace_simulator.simulation import _FIRST_DATE_MS, _NO_DATE_MS
+from headrace_simulator.simulation import FIRST_DATE_MS, NO_DATE_MS
 from headrace_simulator.submissions import Submission
 from headrace_simulator.workloads.formats import read_workload
 from headrace_simulator.workloads.openb import read_openb_nodes
@@ -48,8 +48,8 @@ def read_files(task: SimulationTask) -> Workload:
 
 def zero_ms(workload: Workload) -> int:
     """Return the simulated time in milliseconds that stands for the time 0 of the workload. It is 0 if the times are dates."""
-    first_ms = min((job.submitted_ms for job in workload.jobs), default=_FIRST_DATE_MS)
-    return 0 if first_ms >= _FIRST_DATE_MS else _NO_DATE_MS
+    first_ms = min((job.submitted_ms for job in workload.jobs), default=FIRST_DATE_MS)
+    return 0 if first_ms >= FIRST_DATE_MS else NO_DATE_MS
 
 
 @contextmanager

@@ -250,7 +250,7 @@ class World:
             self._await_tick(soon_ns)
 
     def _offer(self) -> None:
-        """Let the nodes on which jobs may start send a heartbeat, if jobs wait: those with held places, or with room for the smallest job."""
+        """Let the nodes on which jobs may start send a heartbeat, if jobs wait: those with held places or room for the smallest job."""
         if not self._waiting:
             return
         least = min(self._source.specs[operation].resources.cpu for operation in self._waiting)

@@ -39,7 +39,7 @@ class Day:
     def start(self, name: str, pool: str, jobs: int, at_s: float, *, user: str = "anna", **options: Any) -> None:
         """An operation is started."""
         self._tickets += 1
-        spec = OperationSpec(PoolName(pool), ["true"], jobs, _CORE, **options)
+        spec = OperationSpec(PoolName(pool), ["true"], jobs, **{"resources": _CORE, **options})
         self._specs[name] = spec
         self.add(
             OperationStarted(

@@ -9,11 +9,12 @@ import pytest
 
 from headrace.ids import NodeName, OperationId, PoolName
 from headrace.pools import Tree
+from headrace.resources import Resources
 from headrace.wire.heartbeat import JobResult
 from headrace.wire.log import OperationStateChanged, OperationSuspended, StateCause
 from headrace.wire.operations import OperationState
 from headrace.wire.pool_changes import PoolChange, Remove, Set, SetOptions
-from headrace.wire.replay import ComparedPool, LiveRun, Replay, ReplayedPool, ReplayRefused
+from headrace.wire.replay import ComparedPool, LiveRun, Replay, ReplayedPool, ReplayNode, ReplayRefused
 from headrace_simulator.comparison import replayed
 from tests.support.recorded_day import NOON_MS, Day, a_tree
 
@@ -260,3 +261,19 @@ def test_progress_is_told_from_the_beginning_to_the_end() -> None:
 
     assert told == sorted(told)
     assert told[-1] == 1.0
+
+
+def test_jobs_with_gpus_and_in_images_run_where_nodes_have_devices_and_a_runtime() -> None:
+    day = Day()
+    day.start(ONE, "adhoc", 2, 0, resources=Resources(user_slots=1, cpu=100, gpu=1))
+    day.start(TWO, "research", 1, 0, image="alpine:3")
+    for index in range(2):
+        day.end(ONE, index, 0, 10)
+    day.end(TWO, 0, 0, 10)
+    node = ReplayNode(NodeName("alpha"), Resources(user_slots=4, cpu=400, gpu=2, memory=2**32), ["container:podman"])
+    task = msgspec.structs.replace(day.task(a_tree(adhoc=1, research=1), 0, 60), nodes=[node])
+    answer = replayed(task, lambda _: None)
+    assert isinstance(answer, Replay)
+
+    assert pool_of(answer, "adhoc").before.usage == pytest.approx(hours(20), rel=0.05)  # type: ignore[union-attr]
+    assert pool_of(answer, "research").before.usage == pytest.approx(hours(10), rel=0.05)  # type: ignore[union-attr]

@@ -41,7 +41,9 @@ def nodes(count: int, cores: int) -> NodesOf:
     return NodesOf(count, Resources(user_slots=1_000, cpu=100 * cores, memory=4 * _GIB * cores))
 
 
-def simulate(jobs: Sequence[WorkloadJob], of: NodesOf, *setups: Setup, **more: Any) -> tuple[Simulation, dict[str, float]]:
+def simulate(
+    jobs: Sequence[WorkloadJob], of: NodesOf, *setups: Setup, **more: Any
+) -> tuple[Simulation, dict[str, float]]:
     """The results, and the second in which each job of the last configuration began, by its name."""
     begun: dict[str, float] = {}
     workload = Workload("table", list(jobs))
@@ -63,7 +65,8 @@ def a_random_workload(seed: int, count: int = 40) -> list[WorkloadJob]:
         together = draw.random() < 0.3
         jobs.append(
             a_job(
-                number, at_s, draw.randint(1, 400), draw.choice([1, 2] if together else [1, 2, 4]), count=draw.choice([2, 3]) if together else 1,
+                number, at_s, draw.randint(1, 400), draw.choice([1, 2] if together else [1, 2, 4]),
+                count=draw.choice([2, 3]) if together else 1,
                 together=together, account=draw.choice(["a", "b"]), user=draw.choice(["anna", "ben"]),
                 failed=draw.random() < 0.1,
             )
@@ -133,7 +136,9 @@ def test_a_queue_starts_jobs_as_a_list_scheduler_does(seed: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("trace", sorted(_TRACES.glob("NASA*.swf.gz")) or [None], ids=lambda path: path.name if path else "absent")
+@pytest.mark.parametrize(
+    "trace", sorted(_TRACES.glob("NASA*.swf.gz")) or [None], ids=lambda path: path.name if path else "absent"
+)
 def test_the_queue_of_the_ipsc_of_1993_is_that_of_a_list_scheduler(trace: Path | None) -> None:
     if trace is None:
         return
@@ -147,7 +152,10 @@ def test_the_queue_of_the_ipsc_of_1993_is_that_of_a_list_scheduler(trace: Path |
 
 def test_pools_get_what_they_are_owed_while_the_cluster_is_full() -> None:
     jobs = [a_job(number, 0, 50 + number, account="ab"[number % 2], count=60) for number in range(8)]
-    weights = (Pool(PoolName("a"), ROOT_POOL, PoolConfig(weight=3)), Pool(PoolName("b"), ROOT_POOL, PoolConfig(weight=1)))
+    weights = (
+        Pool(PoolName("a"), ROOT_POOL, PoolConfig(weight=3)),
+        Pool(PoolName("b"), ROOT_POOL, PoolConfig(weight=1)),
+    )
     answer, _ = simulate(jobs, nodes(4, 4), setup("native", *weights))
     cluster = answer.setups[0].cluster
 
@@ -187,7 +195,9 @@ def test_jobs_that_fit_nowhere_are_left_out_and_counted() -> None:
         simulate([jobs[0], jobs[2]], nodes(2, 8))
 
 
-@pytest.mark.parametrize(("count", "expected"), [(4, (1, 400)), (12, (2, 600)), (13, (13, 100)), (16, (2, 800)), (9, (3, 300))])
+@pytest.mark.parametrize(
+    ("count", "expected"), [(4, (1, 400)), (12, (2, 600)), (13, (13, 100)), (16, (2, 800)), (9, (3, 300))]
+)
 def test_processors_that_belong_together_become_jobs_as_wide_as_a_node(count: int, expected: tuple[int, int]) -> None:
     workload = Workload("swf", [a_job(1, 0, 10, count=count, together=True)])
     (one,) = planned(workload, SimulationTask("x", [setup()], nodes=[nodes(2, 8)])).submissions
@@ -206,7 +216,11 @@ def test_rules_choose_the_pool_and_then_the_property_of_the_job() -> None:
     task = SimulationTask("x", [setup()], nodes=[nodes(1, 8)], rules=rules)
     plan = planned(Workload("table", jobs), task)
 
-    assert [(each.pool, each.user) for each in plan.submissions] == [("life", "anna-b"), ("phys", "ben"), ("default", "ben")]
+    assert [(each.pool, each.user) for each in plan.submissions] == [
+        ("life", "anna-b"),
+        ("phys", "ben"),
+        ("default", "ben"),
+    ]
 
 
 def test_a_configuration_that_breaks_rules_is_refused_with_the_rule() -> None:
@@ -220,6 +234,23 @@ def _cores(count: int) -> Any:
     from headrace.pools.amounts import PartialResources
 
     return PartialResources(cpu=100 * count)
+
+
+def test_what_a_pool_is_owed_beside_its_child_pools_is_its_own_part() -> None:
+    pools = (Pool(PoolName("a"), ROOT_POOL), Pool(PoolName("b"), PoolName("a")))
+    jobs = [a_job(number, 0, 60, account="ab"[number % 2], count=40) for number in range(4)]
+    cluster = simulate(jobs, nodes(2, 4), setup("native", *pools))[0].setups[0].cluster
+
+    assert cluster.share_error < 0.05
+
+
+def test_jobs_with_gpus_run_on_nodes_that_have_them() -> None:
+    jobs = [WorkloadJob(str(number), 0, 60_000, 1, Resources(user_slots=1, cpu=100, gpu=1)) for number in range(4)]
+    of = NodesOf(1, Resources(user_slots=1_000, cpu=800, gpu=2, memory=2**35))
+    answer, begun = simulate(jobs, of, resource="gpu")
+
+    assert sorted(begun.values()) == pytest.approx([0, 0, 60, 60], abs=1)
+    assert answer.setups[0].cluster.utilisation == pytest.approx(1, rel=0.02)
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**8), st.integers(1, 10**7), st.integers(0, 9)), min_size=1, max_size=30))

@@ -14,7 +14,9 @@ from headrace.wire.simulation import SimulationTask
 from headrace_simulator.submissions import Submission
 from headrace_simulator.workload_files import JobsFile, read_files, zero_ms
 
-JOB = Submission("a,1", PoolName("research"), "ann", 10_500, 1_000, 1, Resources(), 0, failed=False)
+JOB = Submission(
+    "a,1", PoolName("research"), "ann", 10_500, 1_000, 1, Resources(), is_gang=False, limit_ms=0, failed=False
+)
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nn1,64000,262144,2,P100\n"
 
 
