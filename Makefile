@@ -58,10 +58,10 @@ WAITING := -n 4 --dist worksteal
 # Runs a command, says how long it took, and ends as it did.
 timed = began=$$(date +%s); code=0; $(2) || code=1; echo "make $(1) took $$(( $$(date +%s) - began )) s"; exit $$code
 
-test: setup ## All tests: no Docker, no root, no skips
+test: setup ## The quick tests of every part: no Docker, no root, no skips
 	@$(call timed,$@,$(BIN)/pytest $(WAITING) tests)
 
-test-long: setup ## More random cases of all, and the slowest tests
+test-long: setup ## More random cases of all, and the slow tests
 	@export TEST_EFFORT=long; $(call timed,$@,$(BIN)/pytest $(WAITING) --timeout=900 tests)
 
 test-all: setup ## As test-long, with six times as many random cases

@@ -18,6 +18,8 @@ import pytest
 from tests.support.headrace_up import Up
 from tests.support.typed_pages import typed
 
+pytestmark = pytest.mark.long
+
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "how-to" / "retry-and-checkpoint.md"
 _LIMIT_S = 45.0

@@ -10,6 +10,8 @@ import pytest
 
 from tests.support.headrace_up import Up
 
+pytestmark = pytest.mark.long
+
 #: Every 50th job fails in its first attempt.
 _WORK = """
 [ $((HEADRACE_JOB_INDEX % 50)) -ne 7 ] || [ "$HEADRACE_ATTEMPT" -ge 2 ] || { echo early; exit 1; }

@@ -13,6 +13,8 @@ import pytest
 from headrace_cli.exit_statuses import Exit
 from tests.support.headrace_up import Up
 
+pytestmark = pytest.mark.long
+
 MIB = 1024**2
 CPU_S = 1.2
 #: Has 150 MiB, and computes for at least this long.

@@ -12,6 +12,8 @@ from headrace.client import Client, connect
 from headrace.wire.operations import OperationState
 from tests.support.headrace_up import Up
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def up() -> Iterator[Up]:

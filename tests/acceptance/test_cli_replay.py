@@ -22,6 +22,8 @@ from headrace_cli.show.screen import Screen
 from tests.support.headrace_up import Up
 from tests.support.typed_pages import typed
 
+pytestmark = pytest.mark.long
+
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "replay-a-day.md"
 PNG = b"\x89PNG"
 

@@ -10,6 +10,8 @@ import pytest
 from headrace.wire import subjects
 from tests.support.headrace_up import Up
 
+pytestmark = pytest.mark.long
+
 BUCKETS = (
     *(subjects.NODE_LEASES_BUCKET, subjects.copies_of(subjects.POOLS_BUCKET)),
     *(subjects.TERMS_BUCKET, subjects.LEASES_BUCKET, subjects.CHECKPOINT_BUCKET),

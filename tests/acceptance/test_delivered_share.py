@@ -7,6 +7,8 @@ import pytest
 
 from tests.support.delivered_share import SHAPES, delivered_shares
 
+pytestmark = pytest.mark.long
+
 #: Long enough for jobs of every length to end a few times.
 _WINDOW_S = 8.0
 

@@ -26,6 +26,8 @@ from headrace.wire.operations import OperationState
 from tests.support.headrace_up import Up
 from tests.support.python_pages import printed, programs
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def up() -> Iterator[Up]:

@@ -15,6 +15,8 @@ import pytest
 
 from tests.support.headrace_up import Up
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def up() -> Iterator[Up]:

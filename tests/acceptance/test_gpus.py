@@ -15,6 +15,8 @@ import pytest
 from headrace_cli.up import process_marks
 from tests.support.headrace_up import Up
 
+pytestmark = pytest.mark.long
+
 #: A job that holds a lock for each of its devices, which the kernel releases at its end, however it ends.
 _JOB = """
 import fcntl, os, random, sys, time

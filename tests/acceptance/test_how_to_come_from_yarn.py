@@ -14,6 +14,8 @@ import pytest
 from tests.support.headrace_up import Up
 from tests.support.typed_pages import typed
 
+pytestmark = pytest.mark.long
+
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "how-to" / "come-from-yarn.md"
 SAMPLES = DOCS.parent / "tests" / "unit" / "yarn" / "files"

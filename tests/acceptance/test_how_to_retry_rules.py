@@ -11,6 +11,8 @@ import pytest
 from tests.support.headrace_up import Up
 from tests.support.typed_pages import typed
 
+pytestmark = pytest.mark.long
+
 DOCS = Path(__file__).parents[2] / "docs"
 #: Takes more memory than it asked for, and is then killed as the kernel does if its host is out of memory.
 _EATS = "import os; kept = b'1' * (64 << 20); os.kill(os.getpid(), 9)"

@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.support.headrace_up import Up
 from tests.support.typed_pages import typed
+
+pytestmark = pytest.mark.long
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "spec-files.md"
 

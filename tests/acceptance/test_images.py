@@ -12,6 +12,8 @@ import pytest
 
 from tests.support.headrace_up import Up
 
+pytestmark = pytest.mark.long
+
 FAKE = Path(__file__).parents[1] / "support" / "fake_podman"
 
 

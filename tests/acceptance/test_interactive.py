@@ -25,6 +25,8 @@ from headrace_cli.exit_statuses import Exit
 from tests.support.headrace_up import HEADRACE, Up
 from tests.support.typed_pages import typed
 
+pytestmark = pytest.mark.long
+
 _PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "interactive.md"
 
 _PATIENCE_S = 40.0

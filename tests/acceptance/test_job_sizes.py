@@ -10,6 +10,8 @@ import pytest
 from tests.acceptance.test_cli_pools import wait_until
 from tests.support.headrace_up import Up
 
+pytestmark = pytest.mark.long
+
 MOST = "max_job_resource_limits"
 
 

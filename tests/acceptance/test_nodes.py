@@ -13,6 +13,8 @@ import pytest
 
 from tests.support.headrace_up import Up
 
+pytestmark = pytest.mark.long
+
 
 def await_conditions(up: Up, **expected: str) -> None:
     """The allocator hears of a change a moment after it is recorded."""

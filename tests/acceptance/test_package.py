@@ -26,6 +26,8 @@ from packaging.utils import canonicalize_name
 from headrace.installation.extras import MODULES
 from headrace_cli.up import process_marks
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 #: What the base of the package asks for by itself. A further package is a change for a reader to see.
 NEEDED = {"anyio", "cryptography", "cyclopts", "msgspec", "nats-py", "plotille", "psutil", "pyyaml", "rich"}

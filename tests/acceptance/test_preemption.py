@@ -13,6 +13,8 @@ import pytest
 
 from tests.support.headrace_up import Up
 
+pytestmark = pytest.mark.long
+
 #: Counts up, and says from where it began.
 _SAVES = """
 saved=saved-$HEADRACE_JOB_INDEX

@@ -9,6 +9,8 @@ import pytest
 
 from tests.support.headrace_up import Up
 
+pytestmark = pytest.mark.long
+
 _STAYS = "echo up; while :; do sleep 0.2; done"
 TENANTS = {"one": 1, "two": 2, "three": 1}
 

@@ -17,6 +17,8 @@ from headrace.errors import BadInput
 from headrace.wire.operations import OperationState
 from tests.support.headrace_up import Up
 
+pytestmark = pytest.mark.long
+
 _LIMIT_S = 45.0
 #: A job that ends with the exit status that a file says, once the file exists.
 _UNTIL_TOLD = "until [ -s $0 ]; do sleep 0.05; done; exit $(cat $0)"

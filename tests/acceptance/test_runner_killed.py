@@ -16,6 +16,8 @@ from headrace_agent.runner.protocol import Acknowledge
 from tests.unit.runner.builders import OPERATION, a_job, a_run
 from tests.unit.runner.harness import ARunner, Signpost, gone, lives, runner, signpost
 
+pytestmark = pytest.mark.long
+
 __all__ = ["runner", "signpost"]
 
 

@@ -11,6 +11,8 @@ import pytest
 from headrace_cli.exit_statuses import Exit
 from tests.acceptance.test_people import Team, a_team
 
+pytestmark = pytest.mark.long
+
 ID = "waits-for-a-node"
 
 

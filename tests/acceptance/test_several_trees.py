@@ -13,6 +13,8 @@ import pytest
 
 from tests.support.headrace_up import Up
 
+pytestmark = pytest.mark.long
+
 BOTH = ("--pool-tree", "one", "--pool-tree", "two")
 #: A job keeps a lock of its own while it runs, tells its node and attempt, and fails where somebody has the lock.
 JOB = (

@@ -13,6 +13,8 @@ import pytest
 
 from tests.support.headrace_up import Up
 
+pytestmark = pytest.mark.long
+
 ID = "runs-and-waits"
 IN_BOTH = "in-both-trees"
 _FIRST_ENDS = "if [ $HEADRACE_JOB_INDEX = 0 ]; then echo first; else echo second; sleep 1000; fi"

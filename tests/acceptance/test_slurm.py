@@ -18,6 +18,8 @@ from headrace_cli.slurm.request import Submitter, submission
 from tests.support.headrace_up import Up
 from tests.support.slurm_commands import Slurm
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:

@@ -16,6 +16,8 @@ import pytest
 
 from tests.support.headrace_up import HEADRACE, Up
 
+pytestmark = pytest.mark.long
+
 #: Between two questions: without it they would take the processor from what they ask.
 ASK_S = 0.2
 ROLES = ["admission", "allocator.default", "fair_share.default", "integral.default"]

@@ -17,6 +17,8 @@ from headrace.errors import BadInput
 from tests.support.headrace_up import Up
 from tests.support.typed_pages import typed
 
+pytestmark = pytest.mark.long
+
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "several-kinds-of-jobs.md"
 #: Each job says its task and waits until it may end. The node has three cores, so two workers wait at first.
 FILE = """

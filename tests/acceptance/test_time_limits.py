@@ -21,6 +21,8 @@ import headrace
 from headrace.wire.refusals import Refused
 from tests.support.headrace_up import Up
 
+pytestmark = pytest.mark.long
+
 _LONG = ("sh", "-c", "echo up; exec sleep 600")
 #: Two seconds, with a second until the kill.
 _LIMITED = ("--time-limit", "2s", "--interruption-timeout", "1s")

@@ -11,6 +11,8 @@ from tests.support.headrace_up import Up
 from tests.support.nats_server import free_port
 from tests.support.otlp_receiver import Received, otlp_receiver, service_graph
 
+pytestmark = pytest.mark.long
+
 SECRET = "hunter2-never-in-a-trace"
 #: Each span of an operation of three jobs: its service, the span that it is a part of, how many there are, and its kind.
 TREE = {

@@ -14,6 +14,8 @@ from headrace.obs.span_file import read_spans
 from headrace.obs.tracing import Span
 from tests.support.headrace_up import Up
 
+pytestmark = pytest.mark.long
+
 #: In the environment and in the command of every operation here.
 SECRET = "hunter2-never-in-a-trace"
 CALLER = f"00-{'c' * 32}-{'d' * 16}-01"

@@ -8,6 +8,8 @@ import pytest
 
 from tests.support.headrace_up import Up
 
+pytestmark = pytest.mark.long
+
 
 def test_a_failed_write_stops_the_server_for_a_moment_only() -> None:
     """The reason is one that shows neither in free bytes nor in free inodes: a limit on the size of files."""

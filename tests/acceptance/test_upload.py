@@ -19,6 +19,8 @@ from headrace.bus import KeyValue
 from headrace.wire import subjects
 from tests.support.headrace_up import Up
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def up() -> Iterator[Up]:

@@ -36,6 +36,8 @@ from tests.support.killing import killed
 from tests.support.nats_server import NatsServer, nats_server
 from tests.support.tree_services import TREE, a_bus, ask, running, stand_in_for
 
+pytestmark = pytest.mark.long
+
 #: Checkpoints come often here, so that kills meet them.
 SETTINGS = AdmissionSettings(checkpoint_events=40)
 

@@ -22,6 +22,8 @@ from tests.support.killing import killed
 from tests.support.nats_server import NatsServer, nats_server
 from tests.support.tree_services import a_bus, ask, running, stand_in_for
 
+pytestmark = pytest.mark.long
+
 SETTINGS = AdmissionSettings(administrators="*", consumption_period_ms=100)
 TREE = TreeName("default")
 NAME = OperationId("operation-1")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from headrace.bus import Bus
 from headrace.runtime.copied_bucket import CopiedBucket
 from headrace.wire import subjects
 from headrace.wire.nodes import LongestLeaseRecord
 from tests.contract.both_worlds import World, on_both_worlds
+
+pytestmark = pytest.mark.long
 
 
 async def values(bus: Bus, name: str) -> dict[str, bytes]:

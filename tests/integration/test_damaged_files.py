@@ -24,6 +24,8 @@ from tests.support.killing import killed
 from tests.support.nats_server import NatsServer, nats_server
 from tests.support.tree_services import PATIENCE_S, a_bus, ask, running
 
+pytestmark = pytest.mark.long
+
 SETTINGS = AdmissionSettings(administrators="*")
 
 

@@ -25,6 +25,8 @@ from tests.simulation.bus import connect_to
 from tests.simulation.loop import VirtualLoop, run_virtually
 from tests.simulation.world import TREE, World, a_pool, a_spec, everything_by_seed
 
+pytestmark = pytest.mark.long
+
 SERVICES = ("admission", "allocator", "fair_share", "integral")
 NODE = NodeName("n1")
 

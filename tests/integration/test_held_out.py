@@ -10,6 +10,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import msgspec
+import pytest
 
 from headrace.access.account_authority import (
     OPERATOR_INBOX,
@@ -33,6 +34,8 @@ from headrace_admission.nodes.revocation import Revocations
 from headrace_admission.settings import AdmissionSettings
 from headrace_cli.persons.users import remove as remove_user
 from tests.support.secured_cluster import PATIENCE_S, Cluster, Server
+
+pytestmark = pytest.mark.long
 
 PAUSE_S = 4
 PEOPLE = ("anna", "ben")

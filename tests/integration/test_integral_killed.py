@@ -28,6 +28,8 @@ from tests.support.savers import a_tree_of_savers, begin
 from tests.support.simulated_tree import SimulatedTree
 from tests.support.tree_services import TREE, a_bus, ask, stand_in_for
 
+pytestmark = pytest.mark.long
+
 UPDATES = 500
 KILLED_UPDATES = few_or_many(45, UPDATES)
 SETTINGS = IntegralSettings()

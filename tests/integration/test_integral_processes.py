@@ -37,6 +37,8 @@ from tests.support.simulated_tree import SimulatedTree
 from tests.support.stores import provision_stores
 from tests.support.tree_services import TREE, a_bus, ask, running, small_world, stand_in_for
 
+pytestmark = pytest.mark.long
+
 KILLS = few_or_many(2, 12)
 UPDATES_BETWEEN = 5
 _Answer: Any = Advanced | AdvanceGap | NotReady

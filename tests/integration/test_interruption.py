@@ -17,6 +17,8 @@ from headrace.wire.preemption import InterruptSignal, PreemptionReason, Preempti
 from tests.support.agent_world import FakeAllocator, agent, allocator, start_of, take_back_of
 from tests.support.nats_server import nats_server
 
+pytestmark = pytest.mark.long
+
 OPERATION = "op-00000001"
 RECORD = PreemptionRecord(
     PreemptionReason.PREEMPTION,

@@ -35,7 +35,7 @@ from headrace_cli.persons.users import remove as remove_user
 from tests.support.clocks import HandClock
 from tests.support.secured_cluster import PATIENCE_S, Cluster, Server
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 
 @pytest.fixture

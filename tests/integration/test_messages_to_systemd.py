@@ -22,6 +22,8 @@ from tests.support.nats_server import free_port, nats_server
 from tests.support.notify_socket import NotifySocket
 from tests.support.stores import provision_stores
 
+pytestmark = pytest.mark.long
+
 #: So short that three signs of life come each second.
 WATCHDOG_S = 1.0
 

@@ -35,6 +35,8 @@ from tests.support.fair_share import create_pool
 from tests.support.nats_server import nats_server
 from tests.support.tree_services import PATIENCE_S, TREE, SmallWorld, a_bus, live, running, small_world
 
+pytestmark = pytest.mark.long
+
 SETTINGS = FairShareSettings(administrators="*", history_period_ms=100)
 #: Of ten cores: one flows in, five may be drawn.
 BURST = PoolConfig(

@@ -24,6 +24,8 @@ from headrace_cli.cluster.folder import ClusterFolder
 from tests.integration.test_joining import is_let_in
 from tests.support.secured_cluster import PATIENCE_S, Cluster, Server
 
+pytestmark = pytest.mark.long
+
 ANNA = Party(kind=PartyKind.PERSON, name="anna")
 
 

@@ -20,6 +20,8 @@ from tests.integration.test_allocator_service import PATIENCE_S, TREE, Node, sta
 from tests.support.nats_server import nats_server
 from tests.support.tree_services import a_bus, running
 
+pytestmark = pytest.mark.long
+
 
 async def until_recorded(bus: Bus, nodes: list[str]) -> None:
     """Returns once these nodes and no others are recorded as empty."""

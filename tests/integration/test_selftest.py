@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from headrace_agent.host import facts
+
+pytestmark = pytest.mark.long
 
 
 def selftest(folder: Path, **settings: str) -> tuple[int, list[str]]:

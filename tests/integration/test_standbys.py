@@ -17,6 +17,8 @@ from tests.simulation.bus import SimulatedBus, connect_to
 from tests.simulation.loop import PROCESS, VirtualLoop, run_virtually
 from tests.simulation.world import World, a_pool, a_spec, everything_by_seed
 
+pytestmark = pytest.mark.long
+
 SERVICES = ("admission", "allocator", "fair_share", "integral")
 #: All that a process answers while it stands by.
 ALLOWED = {subjects.WHO, subjects.user("*", "service.list")}

@@ -11,6 +11,8 @@ from tests.simulation.bus import connect_to
 from tests.simulation.loop import VirtualLoop, run_virtually
 from tests.simulation.world import TREE, World, a_spec, everything_by_seed
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize(
     ("bucket", "key"),

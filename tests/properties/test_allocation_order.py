@@ -150,6 +150,7 @@ def preempt_some(random: Random, overlay: Overlay, state: State) -> None:
             state.free(one)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [RandomTree, DeepTree, OlderTree])
 @pytest.mark.parametrize("seed", seeds(4, 120))
 def test_every_step_of_a_decision_may_be_due_or_not(seed: int, kind: type[RandomTree]) -> None:

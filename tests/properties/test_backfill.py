@@ -18,6 +18,8 @@ from tests.support.allocating import cores
 from tests.support.effort import seeds
 from tests.support.streams import LARGE, StreamFleet
 
+pytestmark = pytest.mark.long
+
 SHORT = OperationId("short-jobs")
 
 

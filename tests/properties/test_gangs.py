@@ -12,6 +12,8 @@ from headrace.wire.operations import OperationState
 from tests.support.effort import seeds
 from tests.support.world import World
 
+pytestmark = pytest.mark.long
+
 NODES = {name: Resources(user_slots=10, cpu=cpu) for name, cpu in {"small": 200, "large": 400, "other": 200}.items()}
 #: So long some jobs of a gang may run without the others where half of all that is said is lost, and everything restarts.
 _APART_S = 300.0

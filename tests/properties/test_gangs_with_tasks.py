@@ -19,6 +19,8 @@ from tests.support.effort import seeds
 from tests.support.world import World
 from tests.unit.allocator.test_gangs import GANG, Fleet, a_gang
 
+pytestmark = pytest.mark.long
+
 #: Many slots, so that they are never scarce.
 _SLOTS = 99
 

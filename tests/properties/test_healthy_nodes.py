@@ -15,6 +15,8 @@ from headrace_allocator.facts.operations import Operation
 from tests.support.allocating import Desk, an_operation, cores
 from tests.support.effort import few_or_many, seeds
 
+pytestmark = pytest.mark.long
+
 _NODES = 100
 _OPERATIONS = 12
 #: Part of the jobs of healthy nodes that fail by themselves.

@@ -221,6 +221,7 @@ FAULTS: Final[dict[str, tuple[Plant, Callable[[int], None]]]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_of_the_allocator_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plant, scenario = FAULTS[fault]

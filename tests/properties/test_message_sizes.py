@@ -196,6 +196,7 @@ def test_every_kind_of_message_has_a_bound_by_its_type_or_is_in_the_list() -> No
     assert not {kind.__name__ for kind in listed - messages() - {SharePart, UsagePart}}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "builder", BUILDERS, ids=lambda builder: f"{builder.__module__.rpartition('.')[2]}.{builder.__name__}"
 )

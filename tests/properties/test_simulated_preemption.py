@@ -15,6 +15,8 @@ from tests.simulation.loop import VirtualLoop, run_virtually
 from tests.simulation.world import World, a_pool, a_spec, everything_by_seed
 from tests.support.effort import seeds
 
+pytestmark = pytest.mark.long
+
 #: Between the preemptive stages on a host, and how long shares count.
 PAUSE_S, COUNT_S = 6.0, 10.0
 

@@ -16,6 +16,8 @@ from headrace.wire import subjects
 from tests.simulation.loop import VirtualLoop, run_virtually
 from tests.simulation.world import World, a_pool, a_spec, everything_by_seed
 
+pytestmark = pytest.mark.long
+
 LEASE_S = 40.0
 HOSTS = ("n0", "n1", "n2")
 

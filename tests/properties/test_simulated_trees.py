@@ -13,6 +13,8 @@ from tests.simulation.bus import connect_to
 from tests.simulation.loop import VirtualLoop, run_virtually
 from tests.simulation.world import TREE, World, a_pool, a_spec, everything_by_seed
 
+pytestmark = pytest.mark.long
+
 TREES = (TREE, TreeName("another"))
 JOBS = 60
 

@@ -57,6 +57,7 @@ def test_nothing_is_lost_and_nothing_runs_twice_whatever_breaks(batch: int) -> N
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [9, pytest.param(26, marks=pytest.mark.long)])
 def test_a_seed_takes_the_same_course_in_every_run(seed: int) -> None:
     first, second = (simulate("--brief", "--seed", str(seed)).stdout.splitlines() for _ in range(2))
@@ -65,6 +66,7 @@ def test_a_seed_takes_the_same_course_in_every_run(seed: int) -> None:
     assert first[:-1] == second[:-1]
 
 
+@pytest.mark.long
 def test_a_seed_whose_process_dies_is_told_and_the_others_go_on() -> None:
     command = simulation("--brief", "--seeds", "2")
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT) as batch:

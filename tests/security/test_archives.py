@@ -39,6 +39,8 @@ from tests.support.evil_archives import bomb, evil_archives, member, packed, tar
 from tests.support.nats_server import NatsServer, nats_server
 from tests.support.tree_services import a_bus, ask, running
 
+pytestmark = pytest.mark.long
+
 HARMLESS = packed(member("folder/words", b"water\n"), member("link", type=b"2", linkname="folder/words"))
 
 

@@ -46,6 +46,8 @@ from headrace_allocator.links.successor_record import LongestLease
 from tests.support.guarded import Guarded, everybody, guarded_server
 from tests.support.tree_services import PATIENCE_S, TREE, ask, running_on
 
+pytestmark = pytest.mark.long
+
 PARTIES = {
     **{kind.value: Party(kind=kind, tree=TREE) for kind in PartyKind if kind.is_service},
     "anna": Party(kind=PartyKind.PERSON, name="anna"),

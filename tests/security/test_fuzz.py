@@ -26,6 +26,8 @@ from tests.support.effort import few_or_many, seeds
 from tests.support.fuzzing import Fuzzer
 from tests.support.secured_cluster import PATIENCE_S, SERVICES, WholeCluster, whole_cluster
 
+pytestmark = pytest.mark.long
+
 NAMES: Final = (THEIRS, NODE, THEIR_NODE, TREE, *PERSONS, "p", "<Root>", "new", "of-ben-0001", "cpu", "memory")
 OF_PERSON: Final = {verb: type(request) for verb, request in {**QUESTIONS, **FORBIDDEN}.items()}
 #: Bounds of what a node may offer and an allocation may hold.

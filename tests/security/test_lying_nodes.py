@@ -32,6 +32,8 @@ from tests.integration.test_allocator_service import Node, start
 from tests.support.nats_server import NatsServer, nats_server
 from tests.support.tree_services import a_bus, ask, running
 
+pytestmark = pytest.mark.long
+
 TREE = TreeName("default")
 OPERATION = OperationId("operation-1")
 

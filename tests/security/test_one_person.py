@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 
 import anyio
 import msgspec
+import pytest
 
 from headrace.access.permissions import MOST_SUBSCRIPTIONS, Party, permissions_of
 from headrace.access.routes import ROUTES, PartyKind
@@ -40,6 +41,8 @@ from headrace_admission.service import serve as serve_admission
 from headrace_admission.settings import AdmissionSettings
 from tests.support.guarded import Guarded, guarded_server
 from tests.support.tree_services import running_on
+
+pytestmark = pytest.mark.long
 
 TREE: Final = TreeName("default")
 PARTIES: Final[Mapping[str, Party]] = {

@@ -35,6 +35,8 @@ from tests.support.agent_world import NODE
 from tests.support.bare_connection import BareConnection, NotLetIn
 from tests.support.secured_cluster import PATIENCE_S, WholeCluster, whole_cluster
 
+pytestmark = pytest.mark.long
+
 #: The node of the attacker. The agent of the other one runs.
 THEIR_NODE: Final = NodeName("node-2")
 PERSONS: Final = ("anna", "ben", "eve")

@@ -31,6 +31,8 @@ from headrace.wire.operations import JobRow, OperationSpec, OperationState, Oper
 from headrace.wire.refusals import BadRequest, NotAllowed, NotReady, Refused
 from tests.support.guarded import everybody, guarded_server
 
+pytestmark = pytest.mark.long
+
 PARTIES = {
     "anna": Party(kind=PartyKind.PERSON, name="anna"),
     "honest": Party(kind=PartyKind.NODE, name="honest"),

@@ -24,6 +24,8 @@ from tests.support.agent_desk import Desk, job, start
 from tests.unit.runner.builders import a_job, a_run, at
 from tests.unit.runner.harness import LONG_LEASE, gone
 
+pytestmark = pytest.mark.long
+
 PATIENCE_S = 60.0
 
 

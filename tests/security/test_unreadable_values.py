@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import date
 
+import pytest
+
 import headrace
 from headrace.bus import Bus
 from headrace.wire import subjects
@@ -17,6 +19,8 @@ from headrace_fair_share.service import serve as serve_fair_share
 from headrace_fair_share.settings import FairShareSettings
 from tests.support.nats_server import NatsServer, nats_server
 from tests.support.tree_services import a_bus, running
+
+pytestmark = pytest.mark.long
 
 #: Fields of all stored values that are texts, so that each reader meets a text that is not UTF-8.
 TEXTS = ("name", "node", "tree", "holder", "process", "refusal", "kind", "type", "user", "term")

@@ -20,6 +20,8 @@ from headrace.client.place import find_place
 from headrace_cli.cluster.certificates import new_certificates
 from tests.support.headrace_up import Up
 
+pytestmark = pytest.mark.long
+
 GREETING = b'INFO {"server_id":"x","version":"2.15.1","max_payload":1048576,"auth_required":true}\r\n'
 #: Connections of four services, of which each has two, of the agent, and of `up` itself.
 CONNECTIONS = 10

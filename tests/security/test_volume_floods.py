@@ -23,6 +23,8 @@ from tests.bench.volume_floods import FLOODER, FLOODING_NODE, HEARTBEAT, Access,
 from tests.support.agent_world import NODE
 from tests.support.secured_cluster import PATIENCE_S, WholeCluster, whole_cluster
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholeCluster]:

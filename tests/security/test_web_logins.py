@@ -28,6 +28,8 @@ from headrace_cli.persons.users import remove as remove_user
 from tests.support.secured_cluster import PATIENCE_S, whole_cluster
 from tests.support.shared_web import Site, a_site
 
+pytestmark = pytest.mark.long
+
 PEOPLE = ("anna", "ben", "carl", "eve")
 COOKIE = "__Host-headrace"
 DAY_MS = 86_400_000

@@ -1,8 +1,10 @@
-"""The effort of tests: how many random cases each tries. Each test says two numbers, of few cases and of all.
+"""The effort of tests: which of them run, and how many random cases each tries. Each test says two numbers, of few cases and of all.
 
-    make test        few cases
-    make test-long   a sixth of all cases, and the slowest tests: what the gate runs
-    make test-all    all cases, and the slowest tests
+    make test        few cases; each part of the project, in a few minutes
+    make test-long   a sixth of all cases, and the slow tests; the gate runs both
+    make test-all    all cases, and the slow tests
+
+The slow tests are those of kills, floods and damaged messages, of the largest messages, and of the less frequent commands.
 
 Tests of Hypothesis and those marked `both` run in all of them; those marked `long` only in the last two, all others only in `make test`.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -13,7 +13,8 @@ from headrace.client.errors import Unanswered
 from headrace.client.following import HappeningFilter
 from headrace.client.happenings import plain_happening
 from headrace.client.logs import LogWishes
-from headrace.client.run_options import named_keywords, operation_spec, task
+from headrace.client.run_options import is_image_file, named_keywords, operation_spec, task
+from headrace.errors import BadInput
 from headrace.ids import OperationId, TreeName
 from headrace.wire.explanations import WaitingExplained
 from headrace.wire.heartbeat import JobResult
@@ -338,11 +339,21 @@ async def follow_events(context: Context, request: EventRequest) -> AsyncGenerat
 async def _spec(context: Context, request: StartRequest) -> OperationSpec:
     """Return the spec of a start. A job starts in its scratch folder unless the request names a folder. Raises what `Pools.at` raises."""
     options: dict[str, Any] = {"working_directory": "", **options_of(request)}
+    refuse_relative_paths(options)
     tasks: list[TaskRequest] = options.get("tasks") or []
     # The fields of a task are the arguments of the function `task`.
     options["tasks"] = [task(**msgspec.structs.asdict(each)) for each in tasks]
     spec = operation_spec(request.argv, sends_files=True, **options)
     return await context.client.pools.named_in(msgspec.structs.replace(spec, tree=context.client.place.tree))
+
+
+def refuse_relative_paths(options: Mapping[str, Any]) -> None:
+    """Refuse paths that would be completed by the folder of this service, which the caller does not know. Raises `BadInput`."""
+    folder, image = str(options["working_directory"] or ""), str(options.get("image") or "")
+    if folder and not folder.startswith("/"):
+        raise BadInput("working_directory", folder, "the absolute path of a folder on the nodes")
+    if is_image_file(image) and not image.startswith("/"):
+        raise BadInput("image", image, "the absolute path of an image file on the nodes, or the name of an image")
 
 
 ENDPOINTS: Final = (

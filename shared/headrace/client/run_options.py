@@ -399,9 +399,12 @@ def _image(text: str | None) -> str:
     """Return the image of the jobs, or an empty text for none. The relative path of an image file is completed by the current folder."""
     if text is None:
         return ""
-    is_relative = text.startswith(("./", "../")) or (text.endswith(".sif") and ":" not in text)
-    is_relative = is_relative and not text.startswith("-")
-    return parse_image(os.path.abspath(text) if is_relative else text, place="image")
+    return parse_image(os.path.abspath(text) if is_image_file(text) else text, place="image")
+
+
+def is_image_file(text: str) -> bool:
+    """True if an image is the path of a file that may be relative, and not the name of an image in a registry."""
+    return text.startswith(("./", "../")) or (text.endswith(".sif") and ":" not in text and not text.startswith("-"))
 
 
 def _formula(text: str) -> str:

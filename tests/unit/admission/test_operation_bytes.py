@@ -71,6 +71,7 @@ def test_the_quota_of_all_users_refuses_when_no_user_is_at_their_own() -> None:
     assert "most_operation_bytes is 256000" in refused.text()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "spec",
     [

@@ -142,6 +142,7 @@ def test_it_fails_as_soon_as_one_of_several_ended_in_another_way(desk: Desk) -> 
     desk.finish("a")
 
 
+@pytest.mark.long
 def test_very_long_chain(desk: Desk) -> None:
     desk.configure({}, max_operation_count=1_000, max_operation_count_per_pool=1_000)
     desk.started("0", max_failed_job_count=1)

@@ -81,6 +81,7 @@ def test_the_same_configuration_changes_nothing() -> None:
     assert answer == replay(a_shared_day(), tree, 60)
 
 
+@pytest.mark.long
 def test_another_weight_moves_what_pools_are_owed_and_who_waits() -> None:
     day = Day()
     day.start(ONE, "adhoc", 400, 0)
@@ -130,6 +131,7 @@ def test_who_is_done_sooner_and_who_later_is_counted() -> None:
     assert all((each.sooner, each.later) == (0, 0) for each in same.pools)
 
 
+@pytest.mark.long
 def test_jobs_that_understand_the_signal_go_on_where_they_were() -> None:
     day = Day()
     day.start(ONE, "adhoc", 4, 0, interruptible=True)

@@ -10,7 +10,7 @@ import pytest
 from headrace.client.run_options import RunOptions, operation_spec
 from headrace.errors import BadInput
 from headrace.wire.heartbeat import JobResult
-from headrace_web.api.operations import ListedJobs, ListedOperations, LogRequest, Streams
+from headrace_web.api.operations import ListedJobs, ListedOperations, LogRequest, Streams, refuse_relative_paths
 from headrace_web.api.people import UsageRequest
 from headrace_web.api.pools import Changes
 from headrace_web.api.requests import read_request
@@ -72,6 +72,20 @@ def test_a_start_has_all_options_of_run_that_json_can_express() -> None:
     assert options_of(request) == options
     spec = operation_spec(request.argv, **options_of(request))
     assert (spec.job_count, spec.resources.cpu, spec.resources.memory) == (2, 50, 2**30)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("working_directory", "data"), ("working_directory", "~/data"), ("image", "./a.sif"), ("image", "a.sif")],
+)
+def test_a_path_that_only_the_folder_of_the_service_would_complete_is_refused(field: str, value: str) -> None:
+    with pytest.raises(BadInput, match=f"{field}.*absolute path"):
+        refuse_relative_paths({"working_directory": "", field: value})
+
+
+@pytest.mark.parametrize("image", ["/images/a.sif", "alpine:3", "registry.example/a.sif:1", None])
+def test_absolute_paths_and_names_of_images_are_accepted(image: str | None) -> None:
+    refuse_relative_paths({"working_directory": "/data", "image": image})
 
 
 def test_the_paths_of_the_table_name_fields_and_no_two_endpoints_collide() -> None:
