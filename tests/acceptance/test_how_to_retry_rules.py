@@ -63,13 +63,13 @@ def test_an_end_by_out_of_memory_is_told_apart_everywhere(up: Up) -> None:
 def test_a_job_that_ran_out_of_memory_is_retried_with_more_up_to_what_the_node_has(up: Up) -> None:
     """The node has 2 GiB, less than 32 MiB x 100."""
     at_first = ("--memory", "32M", "--wait", "--memory-on-oom")
-    up.run("run", "--id", "grows", "--jobs", "2", *at_first, "x100", "--", "python3", "-c", _EATS_ONCE)
+    up.run("run", "--id", "grows-twice", "--jobs", "2", *at_first, "x100", "--", "python3", "-c", _EATS_ONCE)
     up.run("run", "--id", "too-little", *at_first, "40M", "--tries", "2", "--", "python3", "-c", _EATS, expect=1)
 
-    told = json.loads(up.run("op", "get", "grows", "--jobs", "--json").stdout)
+    told = json.loads(up.run("op", "get", "grows-twice", "--jobs", "--json").stdout)
     assert [(job["slot"]["attempt"], job["memory_step"]) for job in told["jobs"]] == [(1, 0), (2, 1)]
-    assert "completed, memory raised 1 time" in up.run("op", "get", "grows", "--jobs").stdout
-    assert "memory after out of memory: x100" in up.run("op", "get", "grows").stdout
+    assert "completed, memory raised 1 time" in up.run("op", "get", "grows-twice", "--jobs").stdout
+    assert "memory after out of memory: x100" in up.run("op", "get", "grows-twice").stdout
     limits = [line for line in up.run("op", "history", "too-little").stdout.splitlines() if "out of memory" in line]
     assert ["limit 32 MiB" in limits[0], "limit 40 MiB" in limits[1]] == [True, True]
     assert "memory_on_oom is 40M" in up.run("op", "get", "too-little").stdout

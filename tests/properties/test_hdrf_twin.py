@@ -88,6 +88,25 @@ def test_a_jump_across_the_end_of_the_cluster_is_not_begun() -> None:
     assert compared(tree, STANDARD)
 
 
+def test_weights_far_apart_make_a_share_of_what_is_rounding() -> None:
+    """All slots are taken. What the engine takes for rounding of them is a share of its own for a weight a million millions as large."""
+    tree = TreeInput(
+        total=Resources(1000, 100_000, 0, 4_000_000_000, 0),
+        options=UpdateOptions(main_resource=1),
+        pools=[
+            PoolInput(name="all-slots", parent=-1, weight=1.0, strong_guarantee=(1000, 0, 0, 0, 0)),
+            PoolInput(name="light", parent=-1, weight=1e-6),
+            PoolInput(name="heavy", parent=-1, weight=1e6),
+        ],
+        operations=[
+            OperationInput(name="slots", pool=0, demand=Resources(1000, 0, 0, 0, 0)),
+            OperationInput(name="both", pool=1, demand=Resources(500, 50_000, 0, 2_000_000_000, 0)),
+            OperationInput(name="memory", pool=2, demand=Resources(0, 50_000, 0, 4_000_000_000, 0)),
+        ],
+    )
+    assert not compared(tree, STANDARD)
+
+
 @pytest.mark.parametrize(
     ("weights", "first", "later"),
     [((5.541430107638973, 5.0), 334, 723), ((3.017016884047819, 3.0), 441, 793), ((6.484681605052648, 5.0), 492, 632)],
