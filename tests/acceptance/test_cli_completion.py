@@ -16,6 +16,8 @@ from tests.support.bash_terminal import BashTerminal
 from tests.support.forked_commands import program
 from tests.support.headrace_up import Up
 
+pytestmark = pytest.mark.long
+
 OPERATION = "tab-completed-1"
 
 

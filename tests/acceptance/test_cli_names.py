@@ -9,6 +9,8 @@ import pytest
 
 from tests.support.headrace_up import Up
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def up() -> Iterator[Up]:

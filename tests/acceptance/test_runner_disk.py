@@ -8,12 +8,16 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
+
 from headrace.wire.heartbeat import JobResult
 from headrace_agent.job_logs.reader import read_log
 from headrace_agent.runner.files.log_folders import SPARE
 from headrace_agent.runner.protocol import EndAll, Interrupt
 from tests.unit.runner.builders import OPERATION, a_job, a_run
 from tests.unit.runner.harness import ARunner, Signpost, gone, runner, signpost
+
+pytestmark = pytest.mark.long
 
 __all__ = ["runner", "signpost"]
 

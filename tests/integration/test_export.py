@@ -27,6 +27,8 @@ from tests.support.killing import killed
 from tests.support.nats_server import NatsServer, nats_server
 from tests.support.tree_services import a_bus, running
 
+pytestmark = pytest.mark.long
+
 
 async def finished(server: NatsServer, position: LogPosition | None = None) -> list[FinishedPage]:
     async with headrace.connect(url=server.url, user="ben") as client:

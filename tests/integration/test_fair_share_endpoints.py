@@ -31,6 +31,8 @@ from tests.support.mutate import answers_to, mutated, mutated_several, reads
 from tests.support.nats_server import NatsServer, nats_server
 from tests.support.tree_services import TREE, SmallWorld, live, running, small_world
 
+pytestmark = pytest.mark.long
+
 SETTINGS = FairShareSettings(administrators="*")
 VERBS: list[tuple[str, Any]] = [
     ("pool.change", ChangePools),

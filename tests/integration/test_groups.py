@@ -27,7 +27,7 @@ from tests.support.killing import killed
 from tests.support.nats_server import NatsServer, nats_server
 from tests.support.tree_services import a_bus, running
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 SETTINGS = AdmissionSettings(administrators="eve")
 OF_GROUP = {"access": {"use": ["group:research"], "write": ["group:research"]}}
 

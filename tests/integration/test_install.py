@@ -11,6 +11,8 @@ import pytest
 from headrace.access.key_credential import KeyCredential
 from headrace_cli.agent.token import JoinToken, new_user_key
 
+pytestmark = pytest.mark.long
+
 TOKEN = JoinToken("host-17", "tls://127.0.0.1:1", "", KeyCredential(jwt="a.b.c", seed=new_user_key().seed)).text()
 
 

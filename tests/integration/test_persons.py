@@ -62,6 +62,8 @@ from tests.support.agent_world import NODE, agent
 from tests.support.guarded import Guarded, guarded_server
 from tests.support.tree_services import running_on
 
+pytestmark = pytest.mark.long
+
 TREE: Final = TreeName("default")
 PERSONS: Final = ("anna", "ben", "chris", "eve")
 PARTIES: Final = {

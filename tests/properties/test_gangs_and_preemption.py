@@ -26,6 +26,8 @@ from tests.support.allocating import cores
 from tests.support.effort import seeds
 from tests.support.gang_fleet import THREE_HOSTS, GangFleet, gangs_that_take_turns, new_tree
 
+pytestmark = pytest.mark.long
+
 
 def a_pool(name: str, **settings: object) -> Pool:
     return Pool(PoolName(name), ROOT_POOL, PoolConfig(**settings))  # type: ignore[arg-type]

@@ -18,6 +18,8 @@ from tests.support.allocating import cores
 from tests.support.effort import seeds
 from tests.support.streams import LARGE, StreamFleet
 
+pytestmark = pytest.mark.long
+
 #: From the update that finds it starving: a tick, a round of heartbeats, and a heartbeat of the node on which the last job ended.
 _BESIDE_S = 6
 

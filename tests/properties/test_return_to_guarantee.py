@@ -27,6 +27,8 @@ from tests.support.allocating import an_operation, cores
 from tests.support.effort import seeds
 from tests.support.preempting import Fleet
 
+pytestmark = pytest.mark.long
+
 RESEARCH, PRODUCTION = OperationId("train"), OperationId("serve")
 CORES: Final = 4
 TIMEOUT_S: Final = 2.0

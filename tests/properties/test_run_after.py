@@ -27,6 +27,8 @@ from tests.support.effort import seeds
 from tests.unit.admission.desk import TREE, oid
 from tests.unit.admission.test_after_each import Jobs
 
+pytestmark = pytest.mark.long
+
 _OPERATIONS: Final = 1_000
 _ROWS: Final = 100
 #: Few, so that operations are forgotten which others waited for.

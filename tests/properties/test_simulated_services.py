@@ -27,6 +27,8 @@ from tests.simulation.bus import SimulatedBus, connect_to
 from tests.simulation.loop import VirtualLoop, run_virtually
 from tests.simulation.world import World, a_pool, a_spec, everything_by_seed
 
+pytestmark = pytest.mark.long
+
 
 def in_world(course: Callable[[World], Awaitable[None]]) -> None:
     """Runs a course in a world of four services and two hosts."""

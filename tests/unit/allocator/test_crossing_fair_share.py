@@ -17,6 +17,8 @@ from headrace.resources import Resources
 from tests.support.allocating import an_operation
 from tests.support.preempting import Fleet
 
+pytestmark = pytest.mark.long
+
 _NEW = {
     "min_share_preemption_timeout": 30_000,
     "preempt_at_bound_for_owed_jobs": NEW_TREE_OPTIONS["preempt_at_bound_for_owed_jobs"],

@@ -18,6 +18,8 @@ from headrace_allocator.facts.failure_runs import FIRST_PAUSE_S, FailureRun
 from tests.support.allocating import an_operation, cores, with_task_sizes
 from tests.support.failing_fleet import FailingFleet
 
+pytestmark = pytest.mark.long
+
 BAD = "bad"
 
 

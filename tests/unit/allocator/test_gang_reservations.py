@@ -15,6 +15,8 @@ from headrace_allocator.gangs.gang import GangPhase
 from tests.support.allocating import cores
 from tests.support.streams import LARGE, StreamFleet
 
+pytestmark = pytest.mark.long
+
 OTHER = OperationId("another-gang")
 
 

@@ -20,6 +20,8 @@ from headrace_allocator.reserving.node_reservations import MOST_MOVES
 from tests.support.allocating import cores
 from tests.support.streams import LARGE, STREAM, StreamFleet
 
+pytestmark = pytest.mark.long
+
 #: Seconds until a node is reserved: the time-out, an update, a tick and a round of heartbeats.
 _RESERVED_S = 12
 SHORT = OperationId("short-jobs")

@@ -97,6 +97,7 @@ def test_every_job_ends_and_sums_agree(policy: str) -> None:
     assert sum(series) * one.stretch_ms == pytest.approx((used + lost) * 3_600_000, rel=0.05)
 
 
+@pytest.mark.long
 def test_the_same_workload_gives_the_same_results() -> None:
     jobs = a_random_workload(2)
     assert simulate(jobs, nodes(2, 6)) == simulate(jobs, nodes(2, 6))
@@ -123,6 +124,7 @@ def first_come_first_served(jobs: Sequence[WorkloadJob], cores: int) -> dict[str
     return begun
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_a_queue_starts_jobs_as_a_list_scheduler_does(seed: int) -> None:
     draw = Random(seed)
@@ -150,6 +152,7 @@ def test_the_queue_of_the_ipsc_of_1993_is_that_of_a_list_scheduler(trace: Path |
     assert begun == pytest.approx(first_come_first_served(jobs, 128), abs=1.0)
 
 
+@pytest.mark.long
 def test_pools_get_what_they_are_owed_while_the_cluster_is_full() -> None:
     jobs = [a_job(number, 0, 50 + number, account="ab"[number % 2], count=60) for number in range(8)]
     weights = (
