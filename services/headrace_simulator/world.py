@@ -278,10 +278,8 @@ class World:
         """
         if not self._skips_quiet_times:
             return 0
-        quiet_ns = self._now_ns - self._moved_ns
-        if not self._waiting:
-            return _LONGEST_QUIET_NS if quiet_ns > NS_PER_MS * _TICK_MS else 0
-        return min(quiet_ns, _LONGEST_STARVING_NS if self.shares.tried_to_start else _LONGEST_QUIET_NS)
+        longest_ns = _LONGEST_STARVING_NS if self.shares.tried_to_start else _LONGEST_QUIET_NS
+        return min(self._now_ns - self._moved_ns, longest_ns) if self._waiting else _LONGEST_QUIET_NS
 
     def _update_sooner(self) -> None:
         due_ns = self._update_due_ns()
@@ -349,7 +347,9 @@ class World:
         version = Version(self.ledger.allocator_term, self._usage_version)
         items: list[UsageItem] = cut.items
         self.shares.on_usage(UsageChange(version, cut.frame, items, frozenset(cut.gone)), self.now)
-        self._update_sooner()
+        # Usage matters to those that wait. Demand changes come with events.
+        if self._waiting or not self._skips_quiet_times:
+            self._update_sooner()
 
     def _take(self, outcome: Outcome[A, Effect]) -> A:
         """Perform the effects of the allocator. Return the answer."""

@@ -145,7 +145,7 @@ def test_the_queue_of_the_ipsc_of_1993_is_that_of_a_list_scheduler(trace: Path |
     if trace is None:
         return
     with gzip.open(trace, "rt") as lines:
-        jobs = read_swf(lines).jobs[:3_000]
+        jobs = read_swf(lines).jobs[:1_000]
     jobs = sorted(jobs, key=lambda job: job.submitted_ms)
     _, begun = simulate(jobs, nodes(1, 128), setup("fifo", is_fifo=True))
 
