@@ -230,13 +230,16 @@ class WorkloadAccount(PoolAccount):
         return standing
 
     def _own_fair_share(self, pool: PoolName) -> float:
-        """Return the fair share of the operations that are directly in a pool: that of the pool without those of its child pools."""
-        below = sum(
-            self._owed[name].fair_share
-            for name, parent in self.parents.items()
-            if parent == pool and name in self._owed
-        )
-        return max(0.0, self._owed[pool].fair_share - below) if pool in self._owed else 0.0
+        """Return what the operations that are directly in a pool are owed: the pool's part without those of its child pools.
+
+        YARN's fair shares do not depend on demand, so the demand is an upper bound.
+        """
+        below = sum(self._part(name) for name, parent in self.parents.items() if parent == pool)
+        return max(0.0, self._part(pool) - below)
+
+    def _part(self, pool: PoolName) -> float:
+        owed = self._owed.get(pool)
+        return min(owed.fair_share, owed.demand) if owed is not None else 0.0
 
     def _settle_cluster(self, now_ms: int) -> None:
         length_ms = max(0, now_ms - self._cluster_since_ms)
