@@ -29,19 +29,18 @@ _INTERRUPTED = 130
 
 
 def main() -> int:
-    """Run the process. Status 0 comes with an answer, 2 with a refusal, 1 with a fault, 130 after Ctrl-C."""
+    """Run the process. Status 0 comes with an answer, 2 with a refusal, 1 with a fault, which stderr describes, 130 after Ctrl-C."""
     is_simulation = sys.argv[1:] == ["simulate"]
-    refused = SimulationRefused if is_simulation else ReplayRefused
     try:
         data = sys.stdin.buffer.read()
         answer = _simulated(data) if is_simulation else _replayed(data)
     except BrokenReplay as error:
-        sys.stdout.buffer.write(msgspec.json.encode(refused(f"a fault in Headrace; please report it: {error}")))
+        sys.stderr.write(f"a fault in Headrace; please report it: {error}\n")
         return _BROKEN
     except KeyboardInterrupt:
         return _INTERRUPTED
     sys.stdout.buffer.write(msgspec.json.encode(answer))
-    return _USAGE if isinstance(answer, refused) else 0
+    return _USAGE if isinstance(answer, SimulationRefused | ReplayRefused) else 0
 
 
 def _replayed(data: bytes) -> msgspec.Struct:
