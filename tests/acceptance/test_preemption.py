@@ -261,10 +261,12 @@ def test_a_job_that_ignores_the_signal_is_killed_in_time_and_runs_again(up: Up) 
 
 
 def lost_work(up: Up, pool: str) -> list[Any]:
-    shown: list[Any] = json.loads(up.run_until_answered("pool", "volume", pool, "--since", "1h", "--json").stdout)[
-        "lost_work"
-    ]
-    return shown
+    """The lost work of a pool, once admission tells it. While admission starts, the command shows the rest without it."""
+    while True:
+        said = up.run_until_answered("pool", "volume", pool, "--since", "1h", "--json").stdout
+        shown: list[Any] | None = json.loads(said)["lost_work"]
+        if shown is not None:
+            return shown
 
 
 @pytest.mark.long
