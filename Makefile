@@ -64,7 +64,7 @@ test: setup ## The quick tests of every part: no Docker, no root, no skips
 test-long: setup ## More random cases of all, and the slow tests
 	@export TEST_EFFORT=long; $(call timed,$@,$(BIN)/pytest $(WAITING) --timeout=900 tests)
 
-test-all: setup ## As test-long, with six times as many random cases
+test-all: setup ## As test-long, with ten times as many random cases
 	@export TEST_EFFORT=all; $(call timed,$@,$(BIN)/pytest $(COMPUTING) --timeout=3600 tests)
 
 test-unit: setup ## Engines and other pure code

@@ -1,7 +1,7 @@
 """The effort of tests: which of them run, and how many random cases each tries. Each test says two numbers, of few cases and of all.
 
     make test        few cases; each part of the project, in a few minutes
-    make test-long   a sixth of all cases, and the slow tests; the gate runs both
+    make test-long   a tenth of all cases, and the slow tests; the gate runs both
     make test-all    all cases, and the slow tests
 
 The slow tests are those of kills, floods and damaged messages, of the largest messages, and of the less frequent commands.
@@ -26,7 +26,7 @@ LONG: Final = _EFFORT != "few"
 
 def few_or_many(few: int, all_cases: int) -> int:
     """The number of random cases at today's effort."""
-    parts = {"few": few, "long": max(few, all_cases // 6), "all": max(few, all_cases)}
+    parts = {"few": few, "long": max(few, all_cases // 10), "all": max(few, all_cases)}
     return parts[_EFFORT]
 
 
