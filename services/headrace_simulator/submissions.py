@@ -115,7 +115,7 @@ def number_of(operation: OperationId) -> int:
 
 
 class Plan(msgspec.Struct):
-    """What is simulated: submissions on nodes."""
+    """The submissions to simulate, and the nodes that they run on."""
 
     nodes: list[ReplayNode]
     submissions: list[Submission]

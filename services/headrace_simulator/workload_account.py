@@ -27,7 +27,7 @@ _SATURATED: Final = 1 - 1e-9
 
 
 class _Standing(msgspec.Struct):
-    """What a pool has and is owed by itself, without the pools below it, unchanged since `since_ms`."""
+    """The usage and the fair share of the operations directly in a pool, unchanged since `since_ms`."""
 
     since_ms: int
     usage: float = 0.0

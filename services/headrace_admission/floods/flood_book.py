@@ -31,14 +31,14 @@ _BOUNDED: Final = {kind.value for kind in (PartyKind.PERSON, PartyKind.NODE, Par
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """What all connections of one party together may send in a second."""
+    """The limits of what all connections of one party together may send in a second."""
 
     bytes_per_s: int
     messages_per_s: int
 
 
 class Received(msgspec.Struct, frozen=True):
-    """What a server received."""
+    """The amounts that a server has received."""
 
     msgs: int = 0
     bytes: int = 0
@@ -61,7 +61,7 @@ _Place = tuple[str, int]
 
 
 class Flood(msgspec.Struct, frozen=True):
-    """What a party sent since the last look."""
+    """A party that sends too much: the amounts that it has sent since the last look."""
 
     #: Kind and name of the party, such as `user anna`.
     party: str
@@ -73,7 +73,7 @@ class Flood(msgspec.Struct, frozen=True):
 
 
 class FloodBook:
-    """What the servers had counted at the last look, and the level of each party."""
+    """The counts of the servers at the last look, and the level of each party."""
 
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds

@@ -102,7 +102,7 @@ class _Reader:
     def add(self, text: str) -> None:
         """Add the job of a line, or count it as left out. Raises `Damaged`."""
         cells = text.split("|")
-        cells.append("")  # what a column that is not there has: its position is -1
+        cells.append("")  # A missing column has the position -1, so it is read as empty.
         if len(cells) - 1 != self._width:
             raise Damaged(f"{len(cells) - 1} values in place of {self._width}: {shown(text)}")
         name = cells[self._job].strip()
