@@ -19,9 +19,10 @@ from headrace.errors import BadInput
 from headrace.wire.replay import ReplayRefused, ReplayTask
 from headrace.wire.simulation import Simulation, SimulationRefused, SimulationTask
 from headrace_simulator.comparison import replayed
+from headrace_simulator.side_by_side import simulated_side_by_side
 from headrace_simulator.simulated_node import BrokenReplay
-from headrace_simulator.simulation import simulated
-from headrace_simulator.workload_files import JobsFile, read_files, zero_ms
+from headrace_simulator.simulation import NO_DATE_MS, prepared, simulation_of
+from headrace_simulator.workload_files import JobsFile, read_files
 
 _BROKEN = 1
 _USAGE = 2
@@ -55,17 +56,16 @@ def _simulated(data: bytes) -> Simulation | SimulationRefused:
     task = msgspec.msgpack.decode(data, type=SimulationTask)
     progress = _Progress()
     try:
-        workload = read_files(task)
+        of = prepared(read_files(task), task)
         gc.freeze()
-        zero = zero_ms(workload)
 
         def tell(name: str, now_ms: int, done: float) -> None:
             date = f"{datetime.fromtimestamp(now_ms / 1000, UTC):%Y-%m-%dT%H:%M}"
-            progress.tell(done, f" {format_duration(now_ms - zero) if zero else date} {name}")
+            progress.tell(done, f" {date if of.has_dates else format_duration(now_ms - NO_DATE_MS)} {name}")
 
         with ExitStack() as stack:
-            jobs = stack.enter_context(JobsFile(Path(task.jobs_file), zero)) if task.jobs_file else None
-            return simulated(workload, task, tell, jobs.add if jobs else lambda *_: None)
+            jobs = stack.enter_context(JobsFile(Path(task.jobs_file))) if task.jobs_file else None
+            return simulation_of(of, simulated_side_by_side(of, tell, jobs))
     except BadInput as error:
         return SimulationRefused(str(error))
 

@@ -30,20 +30,22 @@ _US_PER_MS: Final = 1_000
 _SPACING_US: Final = 50_000
 #: Age in microseconds above which usage no longer counts. Usage is reported whenever it changes, so it is never too old.
 _NEVER_US: Final = 10**15
-#: Number of updates that build on the previous update before an update is computed from scratch.
-_STEPS_UNTIL_AFRESH: Final = 10
+#: Number of steps after which an update is computed from scratch and not from the previous update.
+STEPS_UNTIL_AFRESH: Final = 10
 
 
 class ReplayedShares:
     """The shares of a replay, computed by the engines of fair share and integral."""
 
-    def __init__(self, task: ReplayTask, after: Tree, publish: Callable[[Publish], None]) -> None:
+    def __init__(
+        self, task: ReplayTask, after: Tree, publish: Callable[[Publish], None], *, steps_until_afresh: int
+    ) -> None:
         step_us = task.step_ms * _US_PER_MS
         options = EngineOptions(
             usage_counts_within_us=_NEVER_US,
             update_spacing_us=min(step_us, _SPACING_US),
             update_period_us=step_us,
-            full_update_period_us=_STEPS_UNTIL_AFRESH * step_us,
+            full_update_period_us=steps_until_afresh * step_us,
         )
         # The period in the options of the tree is not used: with it a replay would compute as many updates as the real service did.
         own = msgspec.structs.replace(after.options, fair_share_update_period=None)
@@ -74,9 +76,9 @@ class ReplayedShares:
         return self.engine.seconds_until_update(now)
 
     @property
-    def tried_to_start(self) -> bool:
-        """True if some pool or operation starves according to the last update, so that preemption may be tried."""
-        return bool(self.engine.clocks.starvation.any()) or bool(self.engine.yarn.dues)
+    def starving(self) -> int:
+        """The starvation of all pools and operations together according to the last update: 0 if nothing starves."""
+        return int(self.engine.clocks.starvation.sum()) + len(self.engine.yarn.dues)
 
     def cut(self, changed: Collection[str], effect: Publish) -> ShareSnapshot:
         """Return the shares in the form in which the allocator takes them."""

@@ -1,4 +1,4 @@
-"""Runs a workload under one configuration after another. Pure.
+"""Runs a workload under one configuration. Pure.
 
 Each configuration is a tree: the pools that the user gave, and those that only the workload names.
 """
@@ -6,7 +6,6 @@ Each configuration is a tree: the pools that the user gave, and those that only 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -26,10 +25,10 @@ from headrace_simulator.workload_account import WorkloadAccount
 from headrace_simulator.workloads.workload import Workload, WorkloadJob
 from headrace_simulator.world import World
 
-#: Reports the name of the configuration, the simulated time in milliseconds, and the fraction of all submissions that are done.
-Tell = Callable[[str, int, float], None]
-#: Called for each operation that has ended: name of the configuration, submission, time of the first job (0: none), time of the end.
-OnEnded = Callable[[str, Submission, int, int], None]
+#: Reports the simulated time in milliseconds, and the fraction of all submissions that are done.
+Tell = Callable[[int, float], None]
+#: Called for each operation that has ended: submission, time of the first job (0: none), time of the end.
+OnEnded = Callable[[Submission, int, int], None]
 
 _FIFO: Final = PoolName("fifo")
 _BY_ANYBODY: Final = Person("simulate", administrator=True)
@@ -45,29 +44,41 @@ NO_DATE_MS: Final = 946_684_800_000
 FIRST_DATE_MS: Final = 315_532_800_000
 
 
-def simulated(workload: Workload, task: SimulationTask, tell: Tell, on_ended: OnEnded) -> Simulation:
-    """Simulate a workload under each configuration. Raises `BadInput`, and `BrokenReplay` if an engine fails."""
+class Prepared(msgspec.Struct):
+    """A workload that can be simulated under each configuration of its task."""
+
+    workload: Workload
+    task: SimulationTask
+    plan: Plan
+    total: Resources
+    #: The tree of each configuration.
+    trees: list[Tree]
+    has_dates: bool
+
+
+def prepared(workload: Workload, task: SimulationTask) -> Prepared:
+    """Check a workload and its configurations. Raises `BadInput`."""
     plan = planned(workload, task)
     total = Resources.sum(node.total for node in plan.nodes)
     names = sorted({each.pool for each in plan.submissions})
     trees = [_tree_of(setup, names, total) for setup in task.setups]
-    began_ms = plan.submissions[0].at_ms
-    has_dates = began_ms >= FIRST_DATE_MS
+    has_dates = plan.submissions[0].at_ms >= FIRST_DATE_MS
     if not has_dates:
         plan.submissions = [msgspec.structs.replace(each, at_ms=each.at_ms + NO_DATE_MS) for each in plan.submissions]
-        began_ms += NO_DATE_MS
-    results: list[SimulatedSetup] = []
-    for done, (setup, tree) in enumerate(zip(task.setups, trees, strict=True)):
-        say = partial(_say, tell, setup.name, began_ms, done, len(trees))
-        results.append(_run(setup, tree, plan, task, say, partial(on_ended, setup.name)))
+    return Prepared(workload, task, plan, total, trees, has_dates)
+
+
+def simulation_of(of: Prepared, results: list[SimulatedSetup]) -> Simulation:
+    """Return the answer of a simulation with these results of all configurations."""
+    workload, task, plan = of.workload, of.task, of.plan
     return Simulation(
         format=workload.format,
         resource=task.resource,
-        capacity=Counted.of(task.resource).amount(total),
+        capacity=Counted.of(task.resource).amount(of.total),
         nodes=len(plan.nodes),
         jobs=len(plan.submissions),
-        since_ms=began_ms,
-        has_dates=has_dates,
+        since_ms=plan.submissions[0].at_ms,
+        has_dates=of.has_dates,
         setups=results,
         recorded=_recorded(workload.jobs),
         left_out=dict(plan.left_out),
@@ -75,10 +86,6 @@ def simulated(workload: Workload, task: SimulationTask, tell: Tell, on_ended: On
         damaged_count=workload.damaged_count,
         notes=plan.notes,
     )
-
-
-def _say(tell: Tell, name: str, began_ms: int, done: int, count: int, ms: int, part: float) -> None:
-    tell(name, began_ms + ms, (done + part) / count)
 
 
 def _tree_of(setup: Setup, names: Sequence[PoolName], total: Resources) -> Tree:
@@ -124,17 +131,12 @@ def _changed(tree: Tree, changes: list[PoolChange], total: Resources) -> Tree:
     raise BadInput.because("--pools", "; ".join(broken))
 
 
-def _run(
-    setup: Setup,
-    tree: Tree,
-    plan: Plan,
-    task: SimulationTask,
-    say: Callable[[int, float], None],
-    on_ended: Callable[[Submission, int, int], None],
-) -> SimulatedSetup:
+def simulated(of: Prepared, number: int, tell: Tell, on_ended: OnEnded) -> SimulatedSetup:
+    """Simulate a workload under the configuration with this number, from 0. Raises `BrokenReplay` if an engine fails."""
+    setup, tree, plan, task = of.task.setups[number], of.trees[number], of.plan, of.task
     since_ms = plan.submissions[0].at_ms
     counted = Counted.of(task.resource)
-    capacity = counted.amount(Resources.sum(node.total for node in plan.nodes))
+    capacity = counted.amount(of.total)
     source = Submissions(plan.submissions, tree.tree, task.kept_fraction, _FIFO if setup.is_fifo else None)
     account = WorkloadAccount(source, capacity, Stretches(since_ms), counted)
     account.on_ended = on_ended
@@ -150,9 +152,11 @@ def _run(
         configured=tree,
         changes=[],
     )
-    World(
-        inner, source, tree, account, lambda ms: say(ms - _BEFORE_MS, source.done / len(plan.submissions))
-    ).run_until_over()
+
+    def say(ms: int) -> None:
+        tell(since_ms - _BEFORE_MS + ms, source.done / len(plan.submissions))
+
+    World(inner, source, tree, account, say, until_over=True).run()
     account.close(max(account.last_end_ms, since_ms + 1))
     return SimulatedSetup(
         name=setup.name,

@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import os
+import shutil
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from typing import IO, Final
 from headrace.errors import BadInput
 from headrace.files.durable import keep_names
 from headrace.wire.simulation import SimulationTask
-from headrace_simulator.simulation import FIRST_DATE_MS, NO_DATE_MS
+from headrace_simulator.simulation import NO_DATE_MS
 from headrace_simulator.submissions import Submission
 from headrace_simulator.workloads.formats import read_workload
 from headrace_simulator.workloads.openb import read_openb_nodes
@@ -46,12 +47,6 @@ def read_files(task: SimulationTask) -> Workload:
     return workload
 
 
-def zero_ms(workload: Workload) -> int:
-    """Return the simulated time in milliseconds that stands for the time 0 of the workload. It is 0 if the times are dates."""
-    first_ms = min((job.submitted_ms for job in workload.jobs), default=FIRST_DATE_MS)
-    return 0 if first_ms >= FIRST_DATE_MS else NO_DATE_MS
-
-
 @contextmanager
 def _lines(name: str) -> Iterator[IO[str]]:
     """Open a file, plain or compressed by gzip, as lines of text. Raises `BadInput`, also for a file that is damaged further on."""
@@ -69,12 +64,29 @@ def _unusable(name: str, error: Exception) -> BadInput:
     return BadInput.because(name, f"the file cannot be used: {why}")
 
 
+class JobLines:
+    """Writes a line for each job of a configuration to an open file."""
+
+    def __init__(self, file: IO[str], has_dates: bool) -> None:
+        """`has_dates`: times are seconds since 1970, else seconds since the beginning of the workload."""
+        self._writer = csv.writer(file, lineterminator="\n")
+        self._zero_ms = 0 if has_dates else NO_DATE_MS
+
+    def add(self, configuration: str, one: Submission, first_ms: int, end_ms: int) -> None:
+        """Add the line of a job. `first_ms` is 0 if the job never started."""
+        times = (self._seconds(ms) if ms else "" for ms in (one.at_ms, first_ms, end_ms))
+        self._writer.writerow((configuration, one.name, one.pool, one.user, *times))
+
+    def _seconds(self, ms: int) -> str:
+        return f"{(ms - self._zero_ms) / 1000:.3f}".rstrip("0").rstrip(".")
+
+
 class JobsFile:
     """A file with a line for each job and configuration. It appears under its name when it is complete, or not at all."""
 
-    def __init__(self, path: Path, zero_ms: int) -> None:
-        """Open the file under a temporary name. `zero_ms` is the simulated time of the time 0 of the file. Raises `BadInput`."""
-        self._path, self._zero_ms = path, zero_ms
+    def __init__(self, path: Path) -> None:
+        """Open the file under a temporary name. Raises `BadInput`."""
+        self._path = path
         self._new = Path(f"{path}.new")
         try:
             if path.is_dir():
@@ -82,8 +94,12 @@ class JobsFile:
             self._file = self._new.open("w", encoding="utf-8", newline="")
         except OSError as error:
             raise _unusable(str(path), error) from None
-        self._writer = csv.writer(self._file, lineterminator="\n")
-        self._writer.writerow(_COLUMNS)
+        csv.writer(self._file, lineterminator="\n").writerow(_COLUMNS)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the file."""
+        return self._path.parent
 
     def __enter__(self) -> JobsFile:
         return self
@@ -107,10 +123,6 @@ class JobsFile:
         finally:
             self._new.unlink(missing_ok=True)
 
-    def add(self, configuration: str, one: Submission, first_ms: int, end_ms: int) -> None:
-        """Add the line of a job. `first_ms` is 0 if the job never started."""
-        times = (self._seconds(ms) if ms else "" for ms in (one.at_ms, first_ms, end_ms))
-        self._writer.writerow((configuration, one.name, one.pool, one.user, *times))
-
-    def _seconds(self, ms: int) -> str:
-        return f"{(ms - self._zero_ms) / 1000:.3f}".rstrip("0").rstrip(".")
+    def copy(self, lines: IO[str]) -> None:
+        """Add the lines that `JobLines` has written to another file."""
+        shutil.copyfileobj(lines, self._file)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import heapq
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import count
+from functools import partial
+from itertools import count, islice
 from typing import Final, Protocol, TypeVar
 
-from headrace.ids import AllocationId, OperationId
+from headrace.ids import AllocationId, NodeName, OperationId
 from headrace.pools import PoolTree, Tree
 from headrace.runtime.engine import NS_PER_MS, Moment, Outcome
 from headrace.wire.heartbeat import Heartbeat, JobEnd, JobKey, JobResult, Nudge
@@ -29,13 +30,15 @@ from headrace_allocator.effects import Draw, Effect, NudgeNode, Release, Report,
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Timing
+from headrace_allocator.preemption.stages import may_have_work
 from headrace_allocator.usage_changes import UsageChanges, usage_changed
 from headrace_fair_share.effects import Publish
 from headrace_fair_share.facts.usage import UsageChange
+from headrace_simulator.offers import Offers
 from headrace_simulator.recording import Action, JobRun, running_at
 from headrace_simulator.results import Counted, PoolAccount
 from headrace_simulator.simulated_admission import ReplayedLedger
-from headrace_simulator.simulated_fair_share import ReplayedShares
+from headrace_simulator.simulated_fair_share import STEPS_UNTIL_AFRESH, ReplayedShares
 from headrace_simulator.simulated_node import PACE_MS, BrokenReplay, SimulatedNode, kept_run
 
 A = TypeVar("A")
@@ -48,8 +51,8 @@ _NEVER_S: Final = 1e9
 #: Number of heartbeats that all nodes together send in a replay in which nothing happens on them. It bounds the time that a replay of a
 #: large tree takes.
 _QUIET_HEARTBEATS: Final = 20_000
-#: Number of nodes that are nudged at each tick while an operation or pool starves, so that allocations can be preempted there.
-_LOOKED_AT: Final = 10
+#: Number of nodes that are examined at each tick while something starves. Those on which allocations may be preempted are nudged.
+_LOOKED_AT: Final = 256
 _TICK_MS: Final = 1_000
 #: There is at most one update per step on average. After steps without an update, further updates may follow each other quickly, one for
 #: each of these steps, but at most this number.
@@ -60,9 +63,14 @@ _REFRESHED_AT_ONCE: Final = 1_000
 _FORGOTTEN_NS: Final = 600 * 10**9
 #: Time without a begin or an end of a job after which the operations that wait never start.
 _STUCK_NS: Final = 7 * 86_400 * 10**9
-#: Longest time between two ticks or updates in which quiet times are skipped: while something starves, and otherwise.
-_LONGEST_STARVING_NS: Final = 60 * 10**9
+#: Longest time between two ticks or updates where quiet times are skipped.
 _LONGEST_QUIET_NS: Final = 300 * 10**9
+#: Time after which, if nothing has begun or ended, further looks of nodes for jobs to start are in vain.
+_OFFERED_FOR_NS: Final = 60 * 10**9
+#: As `STEPS_UNTIL_AFRESH`, where quiet times are skipped: most steps are quiet, so every second update would be computed from scratch.
+_QUIET_STEPS_UNTIL_AFRESH: Final = 600
+#: Time from a change of usage to the report of it in a simulation in which quiet times are skipped. Many starts are reported together.
+_USAGE_NS: Final = 10 * NS_PER_MS
 
 
 class Source(Protocol):
@@ -104,8 +112,14 @@ class Source(Protocol):
 class World:
     """One simulation: the requests of a source under one configuration."""
 
-    def __init__(self, task: ReplayTask, source: Source, after: Tree, account: PoolAccount, say: Say) -> None:
-        """`say` is told the simulated time in milliseconds since the beginning of the period."""
+    def __init__(
+        self, task: ReplayTask, source: Source, after: Tree, account: PoolAccount, say: Say, *, until_over: bool = False
+    ) -> None:
+        """`say` is told the simulated time in milliseconds since the beginning of the period.
+
+        With `until_over` the simulation does not end with the period, but when all operations have ended, or when no job has begun or
+        ended for a long time although operations wait. Time in which nothing happens is skipped.
+        """
         self._task, self._source, self._say = task, source, say
         self._counted = Counted.of(task.resource)
         self.account = account
@@ -117,13 +131,15 @@ class World:
         self._begun: dict[JobKey, tuple[Run, int]] = {}
         self._usage_version = 0
         self._next_update_ns = self._spent_ns = self._next_tick_ns = _BEGIN_NS
-        self._is_usage_due = self._is_refresh_due = False
+        self._is_usage_due = self._is_refresh_due = self._is_offer_due = False
         #: True once all requests were performed.
         self._all_asked = False
         #: Time at which somebody asked for something, or a job began or ended, last.
         self._moved_ns = _BEGIN_NS
+        #: A number that grows when a further pool or operation starves, or starves more.
+        self._starving = 0
         #: True if the time between two ticks or updates grows while nothing happens, and nodes send heartbeats only if they may start jobs.
-        self._skips_quiet_times = False
+        self._skips_quiet_times = until_over
         #: Number of jobs that wait, of each operation that has any.
         self._waiting: Counter[OperationId] = Counter()
         self.ledger = ReplayedLedger(task, source.past, after, self.now, keep_finished=source.keeps_finished)
@@ -134,7 +150,13 @@ class World:
             shortest_pace_ms=PACE_MS,
         )
         self.allocator = AllocatorEngine(task.tree, self.ledger.allocator_term, timing)
-        self.shares = ReplayedShares(task, after, self._publish)
+        self._offers = Offers(self.allocator.facts.nodes)
+        self.shares = ReplayedShares(
+            task,
+            after,
+            self._publish,
+            steps_until_afresh=_QUIET_STEPS_UNTIL_AFRESH if until_over else STEPS_UNTIL_AFRESH,
+        )
         quiet_ms = (task.until_ms - task.since_ms) * len(task.nodes) // _QUIET_HEARTBEATS
         self._nodes = {node.node: SimulatedNode(node, task.tree, self, quiet_ms) for node in task.nodes}
         #: Nodes in the order in which they are nudged while an operation or pool starves.
@@ -151,20 +173,17 @@ class World:
         heapq.heappush(self._due, (max(at_ns, self._now_ns), next(self._numbers), do))
 
     def run(self) -> None:
-        """Run from the beginning to the end of the period."""
+        """Run from the beginning to the end."""
         self._begin()
         end_ns = _BEGIN_NS + (self._task.until_ms - self._task.since_ms) * NS_PER_MS
-        while self._due and self._due[0][0] <= end_ns:
-            self._step()
+        if self._skips_quiet_times:
+            while not self._is_over():
+                self._step()
+            end_ns = self._now_ns
+        else:
+            while self._due and self._due[0][0] <= end_ns:
+                self._step()
         self._end(end_ns)
-
-    def run_until_over(self) -> None:
-        """Run until all operations have ended, or no job has begun or ended for a long time although operations wait."""
-        self._skips_quiet_times = True
-        self._begin()
-        while not self._is_over():
-            self._step()
-        self._end(self._now_ns)
 
     def _step(self) -> None:
         self._now_ns, _, do = heapq.heappop(self._due)
@@ -230,13 +249,20 @@ class World:
         self._take(self.allocator.on_tick(self.now))
         self._want_refresh()
         self._feed()
-        if self.shares.tried_to_start:
-            for name in list(self._order)[:_LOOKED_AT]:
-                self._perform(NudgeNode(name))
-            self._order.rotate(-_LOOKED_AT)
-        if self._skips_quiet_times and self._now_ns <= self._moved_ns + _LONGEST_STARVING_NS:
+        if self._starving:
+            self._look_for_preemption()
+        if self._skips_quiet_times and self._now_ns <= self._moved_ns + _OFFERED_FOR_NS:
             self._offer()
         self._await_tick(self._now_ns + max(max(_TICK_MS, self._task.step_ms) * NS_PER_MS, self._quiet_ns()))
+
+    def _look_for_preemption(self) -> None:
+        """Let the next nodes on which allocations may be preempted send a heartbeat."""
+        facts, order = self.allocator.facts, self.allocator.ranking.order
+        for name in islice(self._order, _LOOKED_AT):
+            node = facts.nodes.get(name)
+            if node is not None and may_have_work(facts, node, order):
+                self._nudge_soon(name)
+        self._order.rotate(-_LOOKED_AT)
 
     def _await_tick(self, at_ns: int) -> None:
         self._next_tick_ns = at_ns
@@ -250,13 +276,21 @@ class World:
             self._await_tick(soon_ns)
 
     def _offer(self) -> None:
-        """Let the nodes on which jobs may start send a heartbeat, if jobs wait: those with held places or room for the smallest job."""
+        """Let the nodes on which jobs may start send a heartbeat, one after the other, if jobs wait."""
         if not self._waiting:
             return
-        least = min(self._source.specs[operation].resources.cpu for operation in self._waiting)
-        for name, node in self.allocator.facts.nodes.items():
-            if node.holds or node.total.cpu >= node.used.cpu + max(least, 1):
-                self._perform(NudgeNode(name))
+        self._offers.begin(min(self._source.specs[operation].resources.cpu for operation in self._waiting))
+        if not self._is_offer_due:
+            self._is_offer_due = True
+            self.at(self._now_ns, self._offer_next)
+
+    def _offer_next(self) -> None:
+        name = self._offers.next() if self._waiting else None
+        self._is_offer_due = name is not None
+        if name is not None:
+            self._nudge(name)
+            # What starts on this node does so before the next moment.
+            self.at(self._now_ns + 1, self._offer_next)
 
     def _scan(self) -> None:
         self.ledger.scan(self.now)
@@ -268,6 +302,10 @@ class World:
         if self._update_due_ns() <= self._now_ns:
             before = self.shares.engine.updates
             self.shares.update(self.now)
+            if self.shares.starving > self._starving:
+                # More may be preempted now, so the next looks follow soon.
+                self._note_move()
+            self._starving = self.shares.starving
             if self.shares.engine.updates > before:
                 self._spent_ns = max(self._spent_ns, self._now_ns) + self._task.step_ms * NS_PER_MS
         self._await_update(max(self._update_due_ns(), self._now_ns + max(NS_PER_MS, self._quiet_ns())))
@@ -278,8 +316,9 @@ class World:
         """
         if not self._skips_quiet_times:
             return 0
-        longest_ns = _LONGEST_STARVING_NS if self.shares.tried_to_start else _LONGEST_QUIET_NS
-        return min(self._now_ns - self._moved_ns, longest_ns) if self._waiting else _LONGEST_QUIET_NS
+        if not self._waiting:
+            return _LONGEST_QUIET_NS
+        return min(self._now_ns - self._moved_ns, _LONGEST_QUIET_NS)
 
     def _update_sooner(self) -> None:
         due_ns = self._update_due_ns()
@@ -358,7 +397,7 @@ class World:
         facts: Facts = self.allocator.facts
         if not self._is_usage_due and usage_changed(facts):
             self._is_usage_due = True
-            self.at(self._now_ns, self._tell_usage)
+            self.at(self._now_ns + (_USAGE_NS if self._skips_quiet_times else 0), self._tell_usage)
         if facts.unsettled.some_due:
             self._want_refresh()
         return outcome.answer
@@ -368,10 +407,15 @@ class World:
             case Report() | Draw() | Release():
                 self.at(self._now_ns, lambda: self._ask_ledger(effect))
             case NudgeNode(node) if node in self._nodes:
-                nudge = Nudge(node, self.ledger.allocator_term)
-                self.at(self._now_ns, lambda: self._nodes[node].on_nudge(nudge))
+                self._nudge_soon(node)
             case StepDown() | Superseded():
                 raise BrokenReplay(f"the allocator believes that another allocator is the leader: {effect}")
+
+    def _nudge_soon(self, name: NodeName) -> None:
+        self.at(self._now_ns, partial(self._nudge, name))
+
+    def _nudge(self, name: NodeName) -> None:
+        self._nodes[name].on_nudge(Nudge(name, self.ledger.allocator_term))
 
     def _ask_ledger(self, effect: Report | Draw | Release) -> None:
         now = self.now

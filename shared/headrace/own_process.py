@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 from typing import Final
 
+_PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 #: Number by which glibc's `mallopt` knows the parameter "largest number of arenas".
 _M_ARENA_MAX: Final = -8
@@ -14,6 +16,11 @@ _M_ARENA_MAX: Final = -8
 def adopt_orphans(adopt: bool) -> bool:
     """Make this process the parent of orphaned processes below it, or stop doing so. Return False if the kernel refuses."""
     return int(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0)) == 0
+
+
+def end_with_parent() -> None:
+    """Have the kernel kill this process as soon as the thread that forked it ends."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def share_one_arena() -> None:
