@@ -1,15 +1,54 @@
-"""The nodes that are asked for a heartbeat because a job may start there, where quiet times are skipped. Pure."""
+"""The jobs that wait, and the nodes that are asked for a heartbeat because one of them may start there. Pure.
+
+Used where quiet times are skipped, in which nodes send no heartbeats by themselves.
+"""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Hashable, Mapping
 from typing import Final
 
-from headrace.ids import NodeName
+from headrace.ids import NodeName, OperationId
 from headrace_allocator.facts.nodes import Node
 
-__all__ = ["Offers"]
+__all__ = ["Offers", "WaitingJobs"]
+
+#: Free slots above this number make no difference between nodes.
+_MANY_SLOTS: Final = 64
+
+
+class WaitingJobs:
+    """The number of jobs that wait, of each operation that has any."""
+
+    def __init__(self) -> None:
+        self._of: dict[OperationId, tuple[int, int]] = {}
+        #: Number of operations that wait, by the cores of their smallest job.
+        self._sizes: Counter[int] = Counter()
+
+    def __bool__(self) -> bool:
+        return bool(self._of)
+
+    @property
+    def least_cpu(self) -> int:
+        """The size of the smallest job that waits, in hundredths of a core."""
+        return min(self._sizes)
+
+    def change(self, operation: OperationId, cpu: int, more: int) -> None:
+        """Count further jobs of an operation, or fewer if `more` is below 0."""
+        count, _ = self._of.get(operation, (0, cpu))
+        self.drop(operation)
+        if count + more > 0:
+            self._of[operation] = count + more, cpu
+            self._sizes[cpu] += 1
+
+    def drop(self, operation: OperationId) -> None:
+        """Forget an operation."""
+        known = self._of.pop(operation, None)
+        if known is not None:
+            self._sizes[known[1]] -= 1
+            if not self._sizes[known[1]]:
+                del self._sizes[known[1]]
 
 
 class Offers:
@@ -24,7 +63,7 @@ class Offers:
         self._asked: tuple[Node, Hashable, int] | None = None
 
     def begin(self, least_cpu: int) -> None:
-        """Begin a round: all nodes with held places, or with room for a job of this many thousandths of a core."""
+        """Begin a round: all nodes with held places, or with room for a job of this many hundredths of a core."""
         self._asked = None
         self._barren.clear()
         self._left.clear()
@@ -61,4 +100,6 @@ def _shape(node: Node) -> Hashable:
     """Return what decides whether a job may start on a node; None for a node that is equal to no other one."""
     if node.holds or node.reserved is not None:
         return None
-    return node.free, node.state, tuple(node.record.tags)
+    free = node.free
+    slots = min(free.user_slots, _MANY_SLOTS)
+    return slots, free.cpu, free.memory, free.gpu, free.network, node.state, tuple(node.record.tags)

@@ -7,7 +7,7 @@ takes the same course: nothing is random, and nothing depends on real time.
 from __future__ import annotations
 
 import heapq
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count, islice
@@ -17,6 +17,7 @@ from headrace.ids import AllocationId, NodeName, OperationId
 from headrace.pools import PoolTree, Tree
 from headrace.runtime.engine import NS_PER_MS, Moment, Outcome
 from headrace.wire.heartbeat import Heartbeat, JobEnd, JobKey, JobResult, Nudge
+from headrace.wire.ledger import ReportedEnd
 from headrace.wire.log import OperationStarted, OperationStateChanged
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operation_spec import OperationSpec
@@ -34,7 +35,7 @@ from headrace_allocator.preemption.stages import may_have_work
 from headrace_allocator.usage_changes import UsageChanges, usage_changed
 from headrace_fair_share.effects import Publish
 from headrace_fair_share.facts.usage import UsageChange
-from headrace_simulator.offers import Offers
+from headrace_simulator.offers import Offers, WaitingJobs
 from headrace_simulator.recording import Action, JobRun, running_at
 from headrace_simulator.results import Counted, PoolAccount
 from headrace_simulator.simulated_admission import ReplayedLedger
@@ -51,8 +52,10 @@ _NEVER_S: Final = 1e9
 #: Number of heartbeats that all nodes together send in a replay in which nothing happens on them. It bounds the time that a replay of a
 #: large tree takes.
 _QUIET_HEARTBEATS: Final = 20_000
-#: Number of nodes that are examined at each tick while something starves. Those on which allocations may be preempted are nudged.
+#: Largest number of nodes that are examined at each tick while something starves, and that are nudged because allocations may be preempted
+#: there.
 _LOOKED_AT: Final = 256
+_NUDGED: Final = 16
 _TICK_MS: Final = 1_000
 #: There is at most one update per step on average. After steps without an update, further updates may follow each other quickly, one for
 #: each of these steps, but at most this number.
@@ -140,8 +143,9 @@ class World:
         self._starving = 0
         #: True if the time between two ticks or updates grows while nothing happens, and nodes send heartbeats only if they may start jobs.
         self._skips_quiet_times = until_over
-        #: Number of jobs that wait, of each operation that has any.
-        self._waiting: Counter[OperationId] = Counter()
+        self._waiting = WaitingJobs()
+        #: Ends of jobs that are to be reported to admission.
+        self._ends: list[ReportedEnd] = []
         self.ledger = ReplayedLedger(task, source.past, after, self.now, keep_finished=source.keeps_finished)
         timing = Timing(
             node_heartbeat_timeout_s=_NEVER_S,
@@ -258,11 +262,16 @@ class World:
     def _look_for_preemption(self) -> None:
         """Let the next nodes on which allocations may be preempted send a heartbeat."""
         facts, order = self.allocator.facts, self.allocator.ranking.order
+        looked_at = nudged = 0
         for name in islice(self._order, _LOOKED_AT):
+            looked_at += 1
             node = facts.nodes.get(name)
             if node is not None and may_have_work(facts, node, order):
                 self._nudge_soon(name)
-        self._order.rotate(-_LOOKED_AT)
+                nudged += 1
+                if nudged == _NUDGED:
+                    break
+        self._order.rotate(-looked_at)
 
     def _await_tick(self, at_ns: int) -> None:
         self._next_tick_ns = at_ns
@@ -279,7 +288,7 @@ class World:
         """Let the nodes on which jobs may start send a heartbeat, one after the other, if jobs wait."""
         if not self._waiting:
             return
-        self._offers.begin(min(self._source.specs[operation].resources.cpu for operation in self._waiting))
+        self._offers.begin(self._waiting.least_cpu)
         if not self._is_offer_due:
             self._is_offer_due = True
             self.at(self._now_ns, self._offer_next)
@@ -344,13 +353,13 @@ class World:
             self._update_sooner()
             for event in events:
                 if isinstance(event, OperationStarted):
-                    self._waiting[event.operation] = event.spec.job_count
+                    self._waiting.change(event.operation, event.spec.resources.cpu, event.spec.job_count)
                 elif isinstance(event, OperationStateChanged) and event.state in FINAL_STATES:
                     self._on_over(event)
 
     def _on_over(self, event: OperationStateChanged) -> None:
         operation, completed = event.operation, event.state is OperationState.COMPLETED
-        self._waiting.pop(operation, None)
+        self._waiting.drop(operation)
         self.account.on_over(operation, self.ledger.pool_of(operation), self.now.wall_ms, completed=completed)
         # Jobs of an aborted or failed operation may still run for a moment.
         self.at(self._now_ns + _FORGOTTEN_NS, lambda: self._source.forget(operation))
@@ -404,7 +413,11 @@ class World:
 
     def _perform(self, effect: Effect) -> None:
         match effect:
-            case Report() | Draw() | Release():
+            case Report(ends):
+                if not self._ends:
+                    self.at(self._now_ns, self._report)
+                self._ends += ends
+            case Draw() | Release():
                 self.at(self._now_ns, lambda: self._ask_ledger(effect))
             case NudgeNode(node) if node in self._nodes:
                 self._nudge_soon(node)
@@ -417,12 +430,16 @@ class World:
     def _nudge(self, name: NodeName) -> None:
         self._nodes[name].on_nudge(Nudge(name, self.ledger.allocator_term))
 
-    def _ask_ledger(self, effect: Report | Draw | Release) -> None:
+    def _report(self) -> None:
+        """Report ends of jobs to admission, those of all nodes together."""
+        ends, self._ends = self._ends, []
+        self.ledger.report(ends, self.now)
+        self._take(self.allocator.on_recorded(ends, self.now))
+        self._feed()
+
+    def _ask_ledger(self, effect: Draw | Release) -> None:
         now = self.now
         match effect:
-            case Report(ends):
-                self.ledger.report(ends, now)
-                self._take(self.allocator.on_recorded(ends, now))
             case Draw():
                 self._take(self.allocator.on_drawn(effect.operation, self.ledger.draw(effect, now), now))
             case Release(operations):
@@ -469,9 +486,7 @@ class World:
     def _note_waiting(self, operation: OperationId, more: int) -> None:
         """Count jobs of an operation that wait. Nothing is counted for operations that are over."""
         if operation in self.ledger.engine.state.live:
-            self._waiting[operation] += more
-            if self._waiting[operation] <= 0:
-                del self._waiting[operation]
+            self._waiting.change(operation, self._source.specs[operation].resources.cpu, more)
 
     def on_preempted(self, allocation: AllocationId) -> None:
         """Count an allocation that was preempted."""
