@@ -32,6 +32,7 @@ from headrace.wire.log import (
 )
 from headrace.wire.operation_spec import OperationSpec
 from headrace.wire.replay import ReplayTask, ToldEntry
+from headrace_simulator.outages import Outage
 
 Request = (
     wire.StartOperation
@@ -110,6 +111,14 @@ class Recording:
     def requests(self) -> Iterator[Action]:
         """Yield the requests of the period."""
         return iter(self.actions)
+
+    def following(self, operation: OperationId, now_ms: int) -> Iterator[Action]:
+        """Yield nothing: the log has the time of each request."""
+        return iter(())
+
+    def outages(self) -> Iterator[Outage]:
+        """Yield nothing: nodes do not fail in a replay."""
+        return iter(())
 
     def length_of(self, operation: OperationId, index: int, run: int) -> tuple[int, JobResult]:
         """Return the length in milliseconds and the result of a run of a job."""

@@ -28,6 +28,8 @@ PACE_MS: Final = 1_000
 #: If the allocator asks for the next heartbeat within at most this many milliseconds, it waits for the confirmation of a start, and the
 #: heartbeat is not delayed.
 _SOON_MS: Final = PACE_MS // 2 - 1
+#: Reasons of a take-back after which the jobs run again.
+_REPEATED: Final = (TakeBackReason.PREEMPTED, TakeBackReason.GANG, TakeBackReason.LIMITS)
 
 
 class BrokenReplay(HeadraceError):
@@ -54,8 +56,8 @@ class Surroundings(Protocol):
         """Return for how many milliseconds from its start the job runs if it is not interrupted, and its result then."""
         ...
 
-    def on_job_over(self, run: Run, end: JobEnd, *, preempted: bool) -> None:
-        """Record the end of a run."""
+    def on_job_over(self, run: Run, end: JobEnd, *, repeats: bool) -> None:
+        """Record the end of a run. `repeats`: the job runs again because of preemption, its gang or a failure of the node."""
         ...
 
     def on_preempted(self, allocation: AllocationId) -> None:
@@ -82,12 +84,12 @@ class _QuietPulse(Pulse):
 
 
 class SimulatedNode:
-    """An agent that is never restarted. Its jobs are only entries in a table; the engine of the agent is the real one."""
+    """One run of an agent. Its jobs are only entries in a table; the engine of the agent is the real one."""
 
-    def __init__(self, node: ReplayNode, tree: TreeName, world: Surroundings, quiet_ms: int) -> None:
-        """A node on which nothing happens sends a heartbeat every `quiet_ms` milliseconds."""
+    def __init__(self, node: ReplayNode, tree: TreeName, world: Surroundings, quiet_ms: int, run: int = 1) -> None:
+        """A node on which nothing happens sends a heartbeat every `quiet_ms` milliseconds. `run` counts the runs of the node's agent."""
         self._world = world
-        incarnation = Incarnation(f"{node.node}-000001")
+        incarnation = Incarnation(f"{node.node}-{run:06}")
         # Jobs get GPUs and start in images only where the agent knows devices and a runtime.
         gpus = HostGpus(offered=tuple(str(number) for number in range(node.total.gpu)))
         runtime = next((ContainerRuntime(name, "-") for name, tag in RUNTIME_TAGS.items() if tag in node.tags), None)
@@ -99,6 +101,9 @@ class SimulatedNode:
         self._running: dict[JobKey, tuple[Run, int]] = {}
         self._results: dict[JobKey, JobResult] = {}
         self._preempted: set[str] = set()
+        #: Allocations that were taken back although their jobs must run again.
+        self._repeated: set[str] = set()
+        self._is_down = False
         self._wake_ns: int | None = None
 
     def start(self, kept: Sequence[tuple[Run, int]]) -> None:
@@ -119,14 +124,25 @@ class SimulatedNode:
             if each.reason is TakeBackReason.PREEMPTED and each.allocation not in self._preempted:
                 self._preempted.add(each.allocation)
                 self._world.on_preempted(each.allocation)
+            if each.reason in _REPEATED:
+                self._repeated.add(each.allocation)
         self._do(lambda now: self.engine.on_orders(orders, now))
+
+    def fail(self) -> None:
+        """Lose all jobs and do nothing any more, as a host that lost its power."""
+        self._is_down = True
+        for job in list(self._running):
+            self._results[job] = JobResult.LOST
+            self._end(job)
 
     def on_nudge(self, nudge: Nudge) -> None:
         """Process the allocator's request for a heartbeat."""
         self._do(lambda now: self.engine.on_nudge(nudge, now))
 
     def _do(self, tell: Callable[[Moment], Outcome[None, AgentEffect]]) -> None:
-        """Pass an event to the engine, and perform its effects."""
+        """Pass an event to the engine, and perform its effects. Nothing happens on a node that has failed."""
+        if self._is_down:
+            return
         for effect in tell(self._world.now).effects:
             self._perform(effect)
         due_ns = self.engine.due_ns()
@@ -187,8 +203,8 @@ class SimulatedNode:
             started_at_ms=started_at_ms,
             ended_at_ms=self._world.now.wall_ms,
         )
-        preempted = result is JobResult.ABORTED and run.allocation in self._preempted
-        self._world.on_job_over(run, end, preempted=preempted)
+        repeats = result is JobResult.LOST or (result is JobResult.ABORTED and run.allocation in self._repeated)
+        self._world.on_job_over(run, end, repeats=repeats)
         self._pulse.hasten(self._world.now.steady_ns + PACE_MS * NS_PER_MS)
         self._do(lambda now: self.engine.on_runner(Ended(end), now))
 

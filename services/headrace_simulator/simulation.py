@@ -137,7 +137,7 @@ def simulated(of: Prepared, number: int, tell: Tell, on_ended: OnEnded) -> Simul
     since_ms = plan.submissions[0].at_ms
     counted = Counted.of(task.resource)
     capacity = counted.amount(of.total)
-    source = Submissions(plan.submissions, tree.tree, task.kept_fraction, _FIFO if setup.is_fifo else None)
+    source = Submissions(plan, tree.tree, task, _FIFO if setup.is_fifo else None)
     account = WorkloadAccount(source, capacity, Stretches(since_ms), counted)
     account.on_ended = on_ended
     inner = ReplayTask(
@@ -160,17 +160,17 @@ def simulated(of: Prepared, number: int, tell: Tell, on_ended: OnEnded) -> Simul
     account.close(max(account.last_end_ms, since_ms + 1))
     return SimulatedSetup(
         name=setup.name,
-        cluster=_cluster(account, capacity, since_ms),
+        cluster=_cluster(account, capacity, since_ms, source.left),
         waits=account.waits,
         pools=account.pools(),
         persons=account.persons(),
         since_ms=since_ms,
         stretch_ms=account.stretches.length_ms,
-        notes=list(_notes(account)),
+        notes=list(_notes(account, source.left)),
     )
 
 
-def _cluster(account: WorkloadAccount, capacity: float, since_ms: int) -> SimulatedCluster:
+def _cluster(account: WorkloadAccount, capacity: float, since_ms: int, left: int) -> SimulatedCluster:
     makespan_ms = account.last_end_ms - since_ms
     used = sum(map(sum, account.usage.of.values()))
     saturated = capacity * account.saturated_ms
@@ -185,15 +185,17 @@ def _cluster(account: WorkloadAccount, capacity: float, since_ms: int) -> Simula
         peak=account.peak / capacity if capacity else 0.0,
         completed=account.completed,
         failed=account.failed,
-        never_started=account.started - ended,
+        never_started=account.started - ended + left,
         refused=refused,
         job_runs=account.job_runs,
     )
 
 
-def _notes(account: WorkloadAccount) -> Iterator[str]:
+def _notes(account: WorkloadAccount, left: int) -> Iterator[str]:
     if account.refusals:
         yield f"{len(account.refusals)} operations were refused, the first: {account.refusals[0]}"
+    if left:
+        yield f"{left} jobs were not submitted, because the job that they follow never ended"
 
 
 def _recorded(jobs: Sequence[WorkloadJob]) -> Waits | None:

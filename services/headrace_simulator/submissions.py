@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
@@ -18,6 +19,7 @@ from headrace.wire.operation_spec import OperationSpec
 from headrace.wire.operations import StartOperation
 from headrace.wire.replay import ReplayNode, ToldEntry
 from headrace.wire.simulation import NodesOf, PoolOf, SimulationTask
+from headrace_simulator.outages import Outage, outages_of
 from headrace_simulator.recording import Action, JobRun
 from headrace_simulator.workloads.workload import Workload, WorkloadJob
 
@@ -29,6 +31,8 @@ _POOL_BY: Final = ("account", "queue", "group", "user")
 _NO_POOL: Final = PoolName("default")
 _FOREIGN: Final = re.compile(r"[^\w.-]+", re.ASCII)
 _LONGEST_LIMIT_MS: Final = 10 * 365 * 86_400_000
+#: Longest time between the end of a job and the next submission of its user for which the user is taken to have waited for that end.
+_LONGEST_PAUSE_MS: Final = 20 * 60_000
 _NOBODY: Final = "nobody"
 
 
@@ -45,6 +49,9 @@ class Submission(msgspec.Struct, frozen=True, gc=False):
     is_gang: bool
     limit_ms: int
     failed: bool
+    #: Number of the submission of the same user whose end this one follows after `pause_ms`; -1: it does not wait for another one.
+    after: int = -1
+    pause_ms: int = 0
 
     @property
     def operation_length_ms(self) -> int:
@@ -52,12 +59,31 @@ class Submission(msgspec.Struct, frozen=True, gc=False):
         return min(self.runs_ms, self.limit_ms) if self.limit_ms else self.runs_ms
 
 
+class Plan(msgspec.Struct):
+    """The submissions to simulate, and the nodes that they run on."""
+
+    nodes: list[ReplayNode]
+    submissions: list[Submission]
+    notes: list[str]
+    left_out: Counter[str]
+
+
 class Submissions:
     """The submissions of a workload, in the order of their times. It is the source of a `World`."""
 
-    def __init__(self, all_: Sequence[Submission], tree: TreeName, kept_fraction: float, pool: PoolName | None) -> None:
+    def __init__(self, plan: Plan, tree: TreeName, task: SimulationTask, pool: PoolName | None) -> None:
         """`pool` is the pool of all operations; None: each submission says its own."""
-        self._all, self._tree, self._kept_fraction, self._pool = all_, tree, kept_fraction, pool
+        self._all, self._nodes, self._tree, self._task, self._pool = (
+            list(plan.submissions),
+            plan.nodes,
+            tree,
+            task,
+            pool,
+        )
+        self._following: defaultdict[int, list[int]] = defaultdict(list)
+        for number, each in enumerate(self._all):
+            if each.after >= 0:
+                self._following[each.after].append(number)
         self.past: Sequence[ToldEntry] = ()
         self.runs: Sequence[JobRun] = ()
         self.keeps_finished = 1_000
@@ -66,22 +92,48 @@ class Submissions:
         #: Number of submissions that were yielded.
         self.done = 0
 
+    @property
+    def left(self) -> int:
+        """The number of submissions that were not yielded yet."""
+        return len(self._all) - self.done
+
     def requests(self) -> Iterator[Action]:
-        """Yield a request for each submission, and remember its spec."""
+        """Yield a request for each submission that does not follow another one, and remember its spec."""
         for number, each in enumerate(self._all):
-            operation, self.done = operation_of(number), number + 1
-            spec = OperationSpec(
-                self._pool or each.pool,
-                ["-"],
-                each.count,
-                each.size,
-                max_failed_job_count=1,
-                tree=self._tree,
-                is_gang=each.is_gang,
-                time_limit_ms=each.limit_ms or None,
+            if each.after < 0:
+                yield self._request(number, each)
+
+    def following(self, operation: OperationId, now_ms: int) -> Iterator[Action]:
+        """Yield the requests that follow the end of an operation."""
+        for number in self._following.pop(number_of(operation), ()):
+            self._all[number] = each = msgspec.structs.replace(
+                self._all[number], at_ms=now_ms + self._all[number].pause_ms
             )
-            self.specs[operation], self.users[operation] = spec, each.user
-            yield Action(each.at_ms, each.user, StartOperation(operation, spec))
+            yield self._request(number, each)
+
+    def outages(self) -> Iterator[Outage]:
+        """Yield the failures of nodes in the order of their times; none unless the task wants failures."""
+        task = self._task
+        if not task.failures_ms:
+            return iter(())
+        names = [node.node for node in self._nodes]
+        return outages_of(names, self._all[0].at_ms, task.failures_ms, task.repair_ms, task.seed)
+
+    def _request(self, number: int, one: Submission) -> Action:
+        operation = operation_of(number)
+        self.done += 1
+        spec = OperationSpec(
+            self._pool or one.pool,
+            ["-"],
+            one.count,
+            one.size,
+            max_failed_job_count=1,
+            tree=self._tree,
+            is_gang=one.is_gang,
+            time_limit_ms=one.limit_ms or None,
+        )
+        self.specs[operation], self.users[operation] = spec, one.user
+        return Action(one.at_ms, one.user, StartOperation(operation, spec))
 
     def of(self, operation: OperationId) -> Submission:
         """Return the submission of an operation."""
@@ -96,7 +148,7 @@ class Submissions:
 
     def kept_fraction(self, operation: OperationId) -> float:
         """Return the fraction of the work of a preempted run that need not be repeated."""
-        return self._kept_fraction
+        return self._task.kept_fraction
 
     def forget(self, operation: OperationId) -> None:
         """Forget the spec and the user of an operation."""
@@ -112,15 +164,6 @@ def operation_of(number: int) -> OperationId:
 def number_of(operation: OperationId) -> int:
     """Return the number of the submission of an operation."""
     return int(operation[4:])
-
-
-class Plan(msgspec.Struct):
-    """The submissions to simulate, and the nodes that they run on."""
-
-    nodes: list[ReplayNode]
-    submissions: list[Submission]
-    notes: list[str]
-    left_out: Counter[str]
 
 
 def planned(workload: Workload, task: SimulationTask) -> Plan:
@@ -149,6 +192,7 @@ def planned(workload: Workload, task: SimulationTask) -> Plan:
     limited = sum(job.limit_ms > 0 for job in workload.jobs)
     if limited < len(workload.jobs):
         plan.notes.append(f"{len(workload.jobs) - limited} jobs have no time limit")
+    ends_ms: list[int] = []
     for job in sorted(workload.jobs, key=lambda each: each.submitted_ms):
         size = job.size if job.size.memory else _with_memory(job.size, per_core)
         fitting = _fitted(job, size, sizes)
@@ -163,9 +207,33 @@ def planned(workload: Workload, task: SimulationTask) -> Plan:
             job.name, pool, user, job.submitted_ms, job.runs_ms, count, size, is_gang, limit_ms, job.failed
         )
         plan.submissions.append(one)
+        ends_ms.append(job.submitted_ms + max(0, job.waited_ms) + job.runs_ms)
+    if task.feedback:
+        _follow(plan, ends_ms)
     if not plan.submissions:
         raise BadInput.because("workload", "no job of the workload can be simulated: " + _reasons(plan.left_out))
     return plan
+
+
+def _follow(plan: Plan, ends_ms: Sequence[int]) -> None:
+    """Make each submission that came soon after the end of its user's job before it follow that end.
+
+    `ends_ms` are the ends that the workload recorded. Source: E. Shmueli, D. Feitelson, On simulation and design of parallel-systems
+    schedulers: are we doing the right thing?, 2009.
+    """
+    running: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+    ended: dict[str, tuple[int, int]] = {}
+    followed = 0
+    for number, one in enumerate(plan.submissions):
+        of_user = running[one.user]
+        while of_user and of_user[0][0] <= one.at_ms:
+            ended[one.user] = heapq.heappop(of_user)
+        heapq.heappush(of_user, (ends_ms[number], number))
+        end_ms, before = ended.get(one.user, (0, -1))
+        if before >= 0 and one.at_ms - end_ms <= _LONGEST_PAUSE_MS:
+            plan.submissions[number] = msgspec.structs.replace(one, after=before, pause_ms=one.at_ms - end_ms)
+            followed += 1
+    plan.notes.append(f"{followed} jobs follow the end of an earlier job of their user")
 
 
 def _with_memory(size: Resources, per_core: int) -> Resources:

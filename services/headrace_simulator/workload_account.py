@@ -185,6 +185,7 @@ class WorkloadAccount(PoolAccount):
                 usage=hours(usage.get(pool, nothing)),
                 fair_share=hours(self._fair_share.of.get(pool, nothing)),
                 demand=hours(self._demand.of.get(pool, nothing)),
+                guarantee=self._guarantee(pool),
                 owed=owed[pool] / _HOUR_MS,
                 lost_usage=hours(lost.get(pool, nothing)),
                 preemptions=preemptions[pool],
@@ -196,6 +197,10 @@ class WorkloadAccount(PoolAccount):
             )
             for pool in sorted(parents, key=self._path)
         ]
+
+    def _guarantee(self, pool: PoolName) -> float:
+        item = self._items.get(pool)
+        return 0.0 if item is None else item.strong_guarantee_share[self._counted.place] * self._total
 
     def _path(self, pool: PoolName) -> str:
         names = [each for each in upwards(pool, self.parents) if each != ROOT_POOL]

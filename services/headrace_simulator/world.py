@@ -7,7 +7,7 @@ takes the same course: nothing is random, and nothing depends on real time.
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count, islice
@@ -21,8 +21,8 @@ from headrace.wire.ledger import ReportedEnd
 from headrace.wire.log import OperationStarted, OperationStateChanged
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operation_spec import OperationSpec
-from headrace.wire.operations import FINAL_STATES, OperationState
-from headrace.wire.replay import ReplayTask, ToldEntry
+from headrace.wire.operations import FINAL_STATES, OperationState, StartOperation
+from headrace.wire.replay import ReplayNode, ReplayTask, ToldEntry
 from headrace.wire.snapshots import UsageItem
 from headrace.wire.version import Version
 from headrace_agent.run_order import AdoptionNote
@@ -36,6 +36,7 @@ from headrace_allocator.usage_changes import UsageChanges, usage_changed
 from headrace_fair_share.effects import Publish
 from headrace_fair_share.facts.usage import UsageChange
 from headrace_simulator.offers import Offers, WaitingJobs
+from headrace_simulator.outages import Outage
 from headrace_simulator.recording import Action, JobRun, running_at
 from headrace_simulator.results import Counted, PoolAccount
 from headrace_simulator.simulated_admission import ReplayedLedger
@@ -64,7 +65,7 @@ _SCAN_MS: Final = 60_000
 _REFRESHED_AT_ONCE: Final = 1_000
 #: Time from the end of an operation until the source may forget it.
 _FORGOTTEN_NS: Final = 600 * 10**9
-#: Time without a begin or an end of a job after which the operations that wait never start.
+#: Time without a begin or an end of a job, or with failing nodes without an end, after which the operations that wait never start.
 _STUCK_NS: Final = 7 * 86_400 * 10**9
 #: Longest time between two ticks or updates where quiet times are skipped.
 _LONGEST_QUIET_NS: Final = 300 * 10**9
@@ -102,6 +103,12 @@ class Source(Protocol):
     def requests(self) -> Iterator[Action]:
         """Yield the requests of people. Those are performed in this order; one with an earlier time than the one before at once."""
 
+    def following(self, operation: OperationId, now_ms: int) -> Iterator[Action]:
+        """Yield the requests that follow the end of an operation."""
+
+    def outages(self) -> Iterator[Outage]:
+        """Yield the failures of nodes in the order of their times."""
+
     def length_of(self, operation: OperationId, index: int, run: int) -> tuple[int, JobResult]:
         """Return the length in milliseconds and the result of a run of a job. `run` numbers the job's runs that end by themselves."""
 
@@ -135,21 +142,26 @@ class World:
         self._usage_version = 0
         self._next_update_ns = self._spent_ns = self._next_tick_ns = _BEGIN_NS
         self._is_usage_due = self._is_refresh_due = self._is_offer_due = False
-        #: True once all requests were performed.
-        self._all_asked = False
+        #: True once all requests were performed that follow no operation; number of scheduled requests that follow one.
+        self._all_asked, self._follow_ups = False, 0
         #: Time at which somebody asked for something, or a job began or ended, last.
         self._moved_ns = _BEGIN_NS
         #: A number that grows when a further pool or operation starves, or starves more.
         self._starving = 0
+        #: Time at which somebody asked for something, or a job began or ended by itself, last; length of the longest job so far.
+        self._progress_ns, self._longest_ms = _BEGIN_NS, 0
         #: True if the time between two ticks or updates grows while nothing happens, and nodes send heartbeats only if they may start jobs.
         self._skips_quiet_times = until_over
         self._waiting = WaitingJobs()
         #: Ends of jobs that are to be reported to admission.
         self._ends: list[ReportedEnd] = []
         self.ledger = ReplayedLedger(task, source.past, after, self.now, keep_finished=source.keeps_finished)
+        self._outages = source.outages()
+        self._next_outage = next(self._outages, None)
+        usual = Timing()
         timing = Timing(
-            node_heartbeat_timeout_s=_NEVER_S,
-            node_lease_s=_NEVER_S,
+            node_heartbeat_timeout_s=usual.node_heartbeat_timeout_s if self._next_outage else _NEVER_S,
+            node_lease_s=usual.node_lease_s if self._next_outage else _NEVER_S,
             shares_count_for_s=_NEVER_S,
             shortest_pace_ms=PACE_MS,
         )
@@ -161,8 +173,12 @@ class World:
             self._publish,
             steps_until_afresh=_QUIET_STEPS_UNTIL_AFRESH if until_over else STEPS_UNTIL_AFRESH,
         )
-        quiet_ms = (task.until_ms - task.since_ms) * len(task.nodes) // _QUIET_HEARTBEATS
-        self._nodes = {node.node: SimulatedNode(node, task.tree, self, quiet_ms) for node in task.nodes}
+        self._node_quiet_ms = (task.until_ms - task.since_ms) * len(task.nodes) // _QUIET_HEARTBEATS
+        self._nodes = {node.node: self._new_node(node, 1) for node in task.nodes}
+        #: Failed nodes; the runs of each node's agent; what each node offers.
+        self._down: set[NodeName] = set()
+        self._runs = Counter(list(self._nodes))
+        self._kinds = {node.node: node for node in task.nodes}
         #: Nodes in the order in which they are nudged while an operation or pool starves.
         self._order = deque(self._nodes)
         self._pools = PoolTree(after)
@@ -195,14 +211,20 @@ class World:
         self._say((self._now_ns - _BEGIN_NS) // NS_PER_MS)
 
     def _is_over(self) -> bool:
-        if not self._all_asked or self._begun:
+        if not self._all_asked or self._follow_ups:
             return False
-        return not self.ledger.engine.state.live or self._now_ns > self._moved_ns + _STUCK_NS
+        if not self.ledger.engine.state.live:
+            return not self._begun
+        if self._begun and self._next_outage is None:
+            return False
+        # Jobs that are longer than the time between failures would be tried for ever.
+        longest_ns = 2 * self._longest_ms * NS_PER_MS if self._begun else 0
+        return self._now_ns > self._progress_ns + _STUCK_NS + longest_ns
 
     def _end(self, end_ns: int) -> None:
         self._now_ns = end_ns
         for run, began_ms in self._begun.values():
-            self._count_run(run, began_ms, self.now.wall_ms, preempted=False)
+            self._count_run(run, began_ms, self.now.wall_ms, repeats=False)
 
     # --- the beginning --------------------------------------------------------------------------------------------
 
@@ -220,6 +242,7 @@ class World:
             runs = [run for run in there[name] if self.ledger.is_out(run)]
             node.start([(self._kept(run), run.started_at_ms) for run in runs])
         self._await_request()
+        self._await_outage()
         self._await_tick(self._now_ns)
         self.at(self._now_ns, self._scan)
         self.at(self._now_ns, self._update)
@@ -240,16 +263,39 @@ class World:
         if action is None:
             self._all_asked = True
             return
-        self.at(_BEGIN_NS + (action.at_ms - self._task.since_ms) * NS_PER_MS, lambda: self._act(action))
+        self._perform_at(action.at_ms, lambda: self._act_in_turn(action))
+
+    def _act_in_turn(self, action: Action) -> None:
+        self._act(action)
+        self._await_request()
 
     def _act(self, action: Action) -> None:
         self._note_move()
+        self._progress_ns = self._now_ns
         self.ledger.act(action, self.account, self.now)
         self._feed()
-        self._await_request()
+        request = action.request
+        if isinstance(request, StartOperation) and request.operation not in self.ledger.engine.state.operations:
+            # It was refused, so it is over.
+            self._follow(request.operation)
+
+    def _follow(self, operation: OperationId) -> None:
+        """Schedule the requests that follow the end of an operation."""
+        for action in self._source.following(operation, self.now.wall_ms):
+            self._follow_ups += 1
+            self._perform_at(action.at_ms, lambda action=action: self._act_after(action))  # type: ignore[misc]
+
+    def _act_after(self, action: Action) -> None:
+        self._follow_ups -= 1
+        self._act(action)
+
+    def _perform_at(self, wall_ms: int, do: Callable[[], None]) -> None:
+        self.at(_BEGIN_NS + (wall_ms - self._task.since_ms) * NS_PER_MS, do)
 
     def _tick(self) -> None:
         self.ledger.look_at_times(self.now)
+        if self._next_outage is not None:
+            self._note_heard()
         self._take(self.allocator.on_tick(self.now))
         self._want_refresh()
         self._feed()
@@ -361,6 +407,7 @@ class World:
         operation, completed = event.operation, event.state is OperationState.COMPLETED
         self._waiting.drop(operation)
         self.account.on_over(operation, self.ledger.pool_of(operation), self.now.wall_ms, completed=completed)
+        self._follow(operation)
         # Jobs of an aborted or failed operation may still run for a moment.
         self.at(self._now_ns + _FORGOTTEN_NS, lambda: self._source.forget(operation))
 
@@ -448,6 +495,37 @@ class World:
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
+    def _new_node(self, node: ReplayNode, run: int) -> SimulatedNode:
+        return SimulatedNode(node, self._task.tree, self, self._node_quiet_ms, run)
+
+    def _note_heard(self) -> None:
+        """Have the allocator count all nodes but the failed ones as heard, since quiet heartbeats are skipped."""
+        facts, now = self.allocator.facts, self.now
+        for name, node in facts.nodes.items():
+            if name not in self._down:
+                facts.last_heard.note(node, now)
+
+    def _await_outage(self) -> None:
+        outage = self._next_outage
+        if outage is not None:
+            self._perform_at(outage.at_ms, lambda: self._fail(outage))
+
+    def _fail(self, outage: Outage) -> None:
+        """Let a node fail. The allocator notices by its silence, and the node comes back as a new run of its agent."""
+        self._note_move()
+        self._down.add(outage.node)
+        self._nodes[outage.node].fail()
+        self.at(self._now_ns + (outage.until_ms - outage.at_ms) * NS_PER_MS, lambda: self._come_back(outage.node))
+        self._next_outage = next(self._outages, None)
+        self._await_outage()
+
+    def _come_back(self, name: NodeName) -> None:
+        self._note_move()
+        self._down.discard(name)
+        self._runs[name] += 1
+        self._nodes[name] = self._new_node(self._kinds[name], self._runs[name])
+        self._nodes[name].start([])
+
     def on_heartbeat(self, node: SimulatedNode, heartbeat: Heartbeat) -> None:
         """Hand a heartbeat to the allocator, and the allocator's answer to the node."""
         orders = self._take(self.allocator.on_heartbeat(heartbeat, self.now))
@@ -461,27 +539,31 @@ class World:
         self._note_move()
         self._begun[run.job] = (run, started_at_ms)
         self._note_waiting(operation, -1)
+        if self._next_outage is None:
+            self._progress_ns = self._now_ns
         self.account.on_job_begun(operation, self.ledger.pool_of(operation), self._amount(run), started_at_ms)
         length_ms, result = self._source.length_of(operation, index, self._ended_by_themselves.get(key, 0))
+        self._longest_ms = max(self._longest_ms, length_ms)
         return max(0, length_ms - self._ran_ms.get(key, 0)), result
 
-    def on_job_over(self, run: Run, end: JobEnd, *, preempted: bool) -> None:
-        """Record the end of a run."""
+    def on_job_over(self, run: Run, end: JobEnd, *, repeats: bool) -> None:
+        """Record the end of a run. `repeats`: the job runs again because of preemption, its gang or a failure of the node."""
         key = (end.operation, end.index)
         self._note_move()
         del self._begun[run.job]
-        if end.result is JobResult.ABORTED:
+        if end.result in (JobResult.ABORTED, JobResult.LOST):
             kept_ms = round(self._source.kept_fraction(end.operation) * (end.ended_at_ms - end.started_at_ms))
             self._note_waiting(end.operation, 1)
             if kept_ms:
                 self._ran_ms[key] = self._ran_ms.get(key, 0) + kept_ms
         else:
+            self._progress_ns = self._now_ns
             self._ran_ms.pop(key, None)
             # A completed job does not run again, so nothing is kept of it.
             if end.result is not JobResult.COMPLETED:
                 self._note_waiting(end.operation, 1)
                 self._ended_by_themselves[key] = self._ended_by_themselves.get(key, 0) + 1
-        self._count_run(run, end.started_at_ms, end.ended_at_ms, preempted=preempted)
+        self._count_run(run, end.started_at_ms, end.ended_at_ms, repeats=repeats)
 
     def _note_waiting(self, operation: OperationId, more: int) -> None:
         """Count jobs of an operation that wait. Nothing is counted for operations that are over."""
@@ -496,9 +578,9 @@ class World:
                 self.account.on_preempted(self.ledger.pool_of(known.operation))
                 return
 
-    def _count_run(self, run: Run, began_ms: int, ended_ms: int, *, preempted: bool) -> None:
+    def _count_run(self, run: Run, began_ms: int, ended_ms: int, *, repeats: bool) -> None:
         operation = run.job.operation
-        lost = 1 - self._source.kept_fraction(operation) if preempted else 0.0
+        lost = 1 - self._source.kept_fraction(operation) if repeats else 0.0
         pool = self.ledger.pool_of(operation)
         self.account.on_run(operation, pool, (began_ms, ended_ms), self._amount(run), lost)
 

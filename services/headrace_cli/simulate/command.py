@@ -18,11 +18,12 @@ from typing import Annotated, Final, Literal, NamedTuple
 import msgspec
 from cyclopts import Parameter
 
+from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
 from headrace.installation.extras import require
 from headrace.wire.simulation import Simulation, SimulationRefused, SimulationTask
 from headrace_cli.exit_statuses import Exit
-from headrace_cli.option_values import Number
+from headrace_cli.option_values import Number, Whole
 from headrace_cli.session import Json, Switch
 from headrace_cli.show.screen import Screen
 from headrace_cli.simulator_process import answer_of
@@ -30,6 +31,8 @@ from headrace_cli.simulator_process import answer_of
 Several = Annotated[list[str] | None, Parameter(negative=())]
 SeveralFiles = Annotated[list[Path] | None, Parameter(negative=())]
 _STDIN: Final = Path("-")
+#: Shortest time between failures, and of a repair.
+_LEAST_MS: Final = 1_000
 
 
 @Parameter(name="*")
@@ -47,10 +50,27 @@ class Reading:
     """Property that names the pool of a job. Default: the first of account, queue, group and user that the workload has."""
     rules: Path | None = None
     """YAML file of rules that choose pools: a list of maps with pool, and user, group, account or queue. `*` stands for any letters."""
-    kept_fraction: Number = 0.0
-    """Part of the work of a preempted run that the next run need not repeat, from 0 to 1."""
     strict: Switch = False
     """Refuse a workload with lines that cannot be read. Otherwise they are left out and counted."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Model:
+    """Options that say what happens to jobs, nodes and users."""
+
+    kept_fraction: Number = 0.0
+    """Part of the work of a run that was interrupted by preemption or a failed node, from 0 to 1, that the next run need not repeat."""
+    node_failures: str | None = None
+    """Mean time between two failures of a node, such as 30d. All jobs on the node are lost. Default: nodes do not fail."""
+    node_repair: str = "4h"
+    """Time from the failure of a node to its return."""
+    seed: Whole = 0
+    """Number that chooses the times of failures. The same number gives the same times."""
+    feedback: Switch = False
+    """Let users wait for their results: a job that was submitted within 20 minutes after its user's last job ended follows the end of that
+    job in the simulation, too.
+    """
 
 
 @Parameter(name="*")
@@ -75,6 +95,7 @@ def simulate(
     policy: str = "native",
     resource: Literal["cpu", "memory", "gpu", "network", "user_slots"] = "cpu",
     reading: Reading | None = None,
+    model: Model | None = None,
     writing: Writing | None = None,
 ) -> int:
     """Simulate a recorded workload of any scheduler, and show what everybody would have got.
@@ -110,10 +131,11 @@ def simulate(
         The resource to count.
     """
     require("analysis", "`headrace simulate`")
-    reading, writing = reading or Reading(), writing or Writing()
+    reading, model, writing = reading or Reading(), model or Model(), writing or Writing()
     screen = Screen(json=writing.json)
     setups = Setups(pools, compare or [], policy)
-    return _show(screen, _simulated(workload, _task(setups, resource, reading, writing, screen), screen), writing)
+    task = _modelled(_task(setups, resource, reading, writing, screen), model)
+    return _show(screen, _simulated(workload, task, screen), writing)
 
 
 class Setups(NamedTuple):
@@ -128,8 +150,6 @@ def _task(setups: Setups, resource: str, reading: Reading, writing: Writing, scr
     """Return the task for the process that simulates, but for the file of the workload. Raises `BadInput`, `UnusableFile`."""
     from headrace_cli.simulate.options import parse_nodes, parse_policies, read_rules, setups_of
 
-    if not 0 <= reading.kept_fraction <= 1:
-        raise BadInput("--kept-fraction", reading.kept_fraction, "a number from 0 to 1")
     # A simulation may take long, so the files are checked before it.
     for option, path in (("--report", writing.report), ("--jobs", writing.jobs)):
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
@@ -144,9 +164,28 @@ def _task(setups: Setups, resource: str, reading: Reading, writing: Writing, scr
         rules=read_rules(str(reading.rules)) if reading.rules is not None else [],
         pool_by=reading.pool_by or "",
         resource=resource,
-        kept_fraction=reading.kept_fraction,
         strict=reading.strict,
         jobs_file=str(writing.jobs or ""),
+    )
+
+
+def _modelled(task: SimulationTask, model: Model) -> SimulationTask:
+    """Return a task with this model of jobs, nodes and users. Raises `BadInput`."""
+    if not 0 <= model.kept_fraction <= 1:
+        raise BadInput("--kept-fraction", model.kept_fraction, "a number from 0 to 1")
+    lengths_ms = {"--node-failures": 0, "--node-repair": 0}
+    for option, text in (("--node-failures", model.node_failures), ("--node-repair", model.node_repair)):
+        if text is not None:
+            lengths_ms[option] = parse_duration_ms(text, place=option)
+            if lengths_ms[option] < _LEAST_MS:
+                raise BadInput(option, text, "a length of time of at least 1s")
+    return msgspec.structs.replace(
+        task,
+        kept_fraction=model.kept_fraction,
+        failures_ms=lengths_ms["--node-failures"],
+        repair_ms=lengths_ms["--node-repair"],
+        seed=model.seed,
+        feedback=model.feedback,
     )
 
 

@@ -39,6 +39,7 @@ body{max-width:68rem}.wide{overflow-x:auto;font-size:14px}.wide th,.wide td{padd
 .wide th:first-child,.wide td:first-child{min-width:8rem}
 th{vertical-align:bottom}h3{font-size:1rem;margin-top:2rem}svg .name{fill:var(--ink);font-weight:600}
 .use{fill:var(--bar);fill-opacity:.3;stroke:var(--bar)}.fair{fill:none;stroke:var(--fair);stroke-width:1.6}
+.guarantee{fill:none;stroke:var(--ink);stroke-width:1;stroke-dasharray:1 3}
 .demand{fill:none;stroke:var(--lost);stroke-width:1.2;stroke-dasharray:5 3}.p95{fill:var(--bar);fill-opacity:.4}
 .key{font-weight:600}.key.u{color:var(--bar)}.key.f{color:var(--fair)}.key.d{color:var(--lost)}
 """
@@ -66,7 +67,8 @@ def page_of(answer: Simulation) -> str:
         parts += [
             f"<h2>{escape(printable(setup.name))}</h2>",
             f'<p>Pools in {unit}s over time: <span class="key u">usage</span> (filled), <span class="key f">fair share</span>, '
-            '<span class="key d">demand</span> (dashed; higher demand is cut). Each pool includes all pools below it.</p>',
+            '<span class="key d">demand</span> (dashed; higher demand is cut), strong guarantee (dotted). '
+            "Each pool includes all pools below it.</p>",
             f'<div class="charts">{"".join(_pool_charts(answer, setup))}</div>',
             "<h3>Pools</h3>",
             _table(pool_rows(answer, setup, by_path=True)),
@@ -136,6 +138,8 @@ def _pool_chart(answer: Simulation, setup: SimulatedSetup, pool: SimulatedPool) 
             ("fair", pool.fair_share_series),
         )
     )
+    if pool.guarantee:
+        paths += f'<path class="guarantee" d="{_path([pool.guarantee], top, closed=False)}"/>'
     base = _TOP + _HEIGHT
     lines = "".join(
         f'<line class="axis" x1="{_LEFT}" x2="{_WIDTH}" y1="{y}" y2="{y}"/>'
@@ -157,7 +161,7 @@ def _pool_chart(answer: Simulation, setup: SimulatedSetup, pool: SimulatedPool) 
 
 def _top(pool: SimulatedPool) -> float:
     """Return the amount at the upper end of a chart."""
-    others = max([*pool.usage_series, *pool.fair_share_series], default=0.0)
+    others = max([*pool.usage_series, *pool.fair_share_series, pool.guarantee])
     demand = max(pool.demand_series, default=0.0)
     return (min(demand, _TOWERING * others) if others and demand > others else max(others, demand)) or 1.0
 

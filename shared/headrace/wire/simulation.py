@@ -62,6 +62,13 @@ class SimulationTask(msgspec.Struct, frozen=True):
     resource: str = "cpu"
     #: Fraction of the work of a preempted run that the next run need not repeat.
     kept_fraction: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
+    #: Mean milliseconds between the failures of a node, 0: nodes do not fail; milliseconds from a failure to the node's return; number that
+    #: chooses the times of the failures.
+    failures_ms: Counter = 0
+    repair_ms: Counter = 0
+    seed: int = 0
+    #: True: a job that a user submitted soon after the end of an earlier one follows the simulated end of that one.
+    feedback: bool = False
     #: True: a line that cannot be read refuses the workload.
     strict: bool = False
     #: File that gets one line for each job and configuration; empty: none.
@@ -103,9 +110,11 @@ class SimulatedPool(msgspec.Struct, frozen=True):
     usage: Finite
     fair_share: Finite
     demand: Finite
+    #: Amount that the pool's strong guarantee gives it at any time, at the end of the simulation.
+    guarantee: Finite
     #: Amount that the pool was owed and did not have while the cluster was saturated.
     owed: Finite
-    #: Usage of preempted runs that must be repeated.
+    #: Usage of runs that must be repeated because of preemption, a failed node or a missing job of their gang.
     lost_usage: Finite
     preemptions: Counter
     #: Milliseconds for which the pool or an operation in it starved.

@@ -57,6 +57,7 @@ def pool(name: str, path: str, usage: float, **more: int) -> SimulatedPool:
         usage=usage,
         fair_share=3.0,
         demand=5.0,
+        guarantee=1.5,
         owed=0.25,
         lost_usage=0.5,
         preemptions=1,

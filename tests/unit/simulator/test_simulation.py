@@ -193,6 +193,58 @@ def test_what_preemption_loses_is_counted_and_a_part_of_it_can_be_kept() -> None
     assert pool(lost, "b").waits.longest_ms < 120_000
 
 
+@pytest.mark.parametrize("kept", [0.0, 0.9])
+def test_jobs_on_a_failed_node_run_again_when_its_silence_is_noticed_or_it_is_back(kept: float) -> None:
+    jobs = [a_job(number, 0, 4_000, account="a") for number in range(8)]
+    more = {"failures_ms": 4_000_000, "repair_ms": 900_000, "kept_fraction": kept}
+    answer, _ = simulate(jobs, nodes(2, 4), seed=4, **more)
+    cluster, one = answer.setups[0].cluster, pool(answer, "a")
+
+    assert (cluster.completed, cluster.failed, cluster.never_started) == (8, 0, 0)
+    assert cluster.job_runs > 8
+    assert one.usage - one.lost_usage == pytest.approx(8 * 4_000 / 3_600, rel=0.01)
+    assert one.lost_usage > 0
+    assert one.preemptions == 0
+    assert answer == simulate(jobs, nodes(2, 4), seed=4, **more)[0]
+    assert answer != simulate(jobs, nodes(2, 4), seed=5, **more)[0]
+
+
+def test_a_gang_that_loses_a_node_starts_again_as_a_whole() -> None:
+    answer, _ = simulate(
+        [a_job(1, 0, 4_000, 4, count=2, together=True)], nodes(2, 4), seed=4, failures_ms=4_000_000, repair_ms=60_000
+    )
+    cluster, one = answer.setups[0].cluster, pool(answer, "<Root>")
+
+    assert cluster.completed == 1
+    assert one.usage - one.lost_usage == pytest.approx(8 * 4_000 / 3_600, rel=0.01)
+    assert one.lost_usage > 0
+
+
+def test_jobs_that_outlast_every_node_are_named_as_never_ended() -> None:
+    answer, _ = simulate([a_job(1, 0, 10**6)], nodes(1, 4), failures_ms=20_000_000, repair_ms=60_000)
+
+    assert (answer.setups[0].cluster.completed, answer.setups[0].cluster.never_started) == (0, 1)
+
+
+def test_users_who_wait_submit_after_the_simulated_end_of_their_job() -> None:
+    jobs = [
+        a_job(1, 0, 100, user="anna", waited_ms=0),
+        a_job(2, 110, 100, user="anna", waited_ms=0),
+        a_job(3, 120, 50, user="ben", waited_ms=0),
+        a_job(4, 4_000, 10, user="anna", waited_ms=0),
+        a_job(5, 0, 300, user="zoe", waited_ms=0),
+    ]
+    more = {"pool_by": "user", "is_fifo": True}
+    fifo = setup("fifo", is_fifo=more.pop("is_fifo"))
+    _, apart = simulate(jobs, nodes(1, 1), fifo, **more)
+    answer, begun = simulate(jobs, nodes(1, 1), fifo, feedback=True, **more)
+
+    # 1 runs to 100, 5 to 400, and 3 to 450 because 2 is submitted at 110 only without feedback.
+    assert apart == pytest.approx({"1": 0, "5": 100, "2": 400, "3": 500, "4": 4_000}, abs=1)
+    assert begun == pytest.approx({"1": 0, "5": 100, "2": 400, "3": 500, "4": 4_000}, abs=1)
+    assert answer.notes.count("1 jobs follow the end of an earlier job of their user") == 1
+
+
 def test_a_job_ends_at_its_time_limit() -> None:
     answer, _ = simulate([a_job(1, 0, 500, limit_ms=60_000), a_job(2, 0, 50, limit_ms=60_000)], nodes(1, 4))
 
