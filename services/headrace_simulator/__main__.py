@@ -16,6 +16,7 @@ import msgspec
 
 from headrace.durations import format_duration
 from headrace.errors import BadInput
+from headrace.own_process import end_with_parent
 from headrace.wire.replay import ReplayRefused, ReplayTask
 from headrace.wire.simulation import Simulation, SimulationRefused, SimulationTask
 from headrace_simulator.comparison import replayed
@@ -32,6 +33,9 @@ _INTERRUPTED = 130
 def main() -> int:
     """Run the process. Status 0 comes with an answer, 2 with a refusal, 1 with a fault, which stderr describes, 130 after Ctrl-C."""
     is_simulation = sys.argv[1:] == ["simulate"]
+    if sys.platform == "linux":
+        # Nobody would read the answer.
+        end_with_parent()
     try:
         data = sys.stdin.buffer.read()
         answer = _simulated(data) if is_simulation else _replayed(data)

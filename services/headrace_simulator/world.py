@@ -27,7 +27,7 @@ from headrace.wire.snapshots import UsageItem
 from headrace.wire.version import Version
 from headrace_agent.run_order import AdoptionNote
 from headrace_agent.runner.protocol import Run
-from headrace_allocator.effects import Draw, Effect, NudgeNode, Release, Report, StepDown, Superseded
+from headrace_allocator.effects import Draw, Effect, NudgeNode, RecordEmptyNodes, Release, Report, StepDown, Superseded
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Timing
@@ -68,9 +68,9 @@ _FORGOTTEN_NS: Final = 600 * 10**9
 #: Time without a begin or an end of a job, or with failing nodes without an end, after which the operations that wait never start.
 _STUCK_NS: Final = 7 * 86_400 * 10**9
 #: Longest time between two ticks or updates where quiet times are skipped.
-_LONGEST_QUIET_NS: Final = 300 * 10**9
-#: Time after which, if nothing has begun or ended, further looks of nodes for jobs to start are in vain.
-_OFFERED_FOR_NS: Final = 60 * 10**9
+_LONGEST_QUIET_NS: Final = 3_600 * 10**9
+#: Times since something happened between which time-outs of starvation and of gangs usually end.
+_TIME_OUTS_NS: Final = (15 * 10**9, 60 * 10**9)
 #: As `STEPS_UNTIL_AFRESH`, where quiet times are skipped: most steps are quiet, so every second update would be computed from scratch.
 _QUIET_STEPS_UNTIL_AFRESH: Final = 600
 #: Time from a change of usage to the report of it in a simulation in which quiet times are skipped. Many starts are reported together.
@@ -301,7 +301,7 @@ class World:
         self._feed()
         if self._starving:
             self._look_for_preemption()
-        if self._skips_quiet_times and self._now_ns <= self._moved_ns + _OFFERED_FOR_NS:
+        if self._skips_quiet_times:
             self._offer()
         self._await_tick(self._now_ns + max(max(_TICK_MS, self._task.step_ms) * NS_PER_MS, self._quiet_ns()))
 
@@ -366,14 +366,16 @@ class World:
         self._await_update(max(self._update_due_ns(), self._now_ns + max(NS_PER_MS, self._quiet_ns())))
 
     def _quiet_ns(self) -> int:
-        """Return the shortest time to the next tick or update. While jobs wait, it is the time for which nothing has happened, within
-        bounds, so that the engines are asked as often as anything may change.
+        """Return the shortest time to the next tick or update. While jobs wait, it grows with the time for which nothing has happened: the
+        engines are asked often as long as time-outs are running, which are some 30 s.
         """
         if not self._skips_quiet_times:
             return 0
         if not self._waiting:
             return _LONGEST_QUIET_NS
-        return min(self._now_ns - self._moved_ns, _LONGEST_QUIET_NS)
+        still_ns = self._now_ns - self._moved_ns
+        growth = 1 if _TIME_OUTS_NS[0] <= still_ns < _TIME_OUTS_NS[1] else 3
+        return min(growth * still_ns, _LONGEST_QUIET_NS)
 
     def _update_sooner(self) -> None:
         due_ns = self._update_due_ns()
@@ -466,10 +468,15 @@ class World:
                 self._ends += ends
             case Draw() | Release():
                 self.at(self._now_ns, lambda: self._ask_ledger(effect))
+            case RecordEmptyNodes():
+                self.at(self._now_ns, self._record_empty_nodes)
             case NudgeNode(node) if node in self._nodes:
                 self._nudge_soon(node)
             case StepDown() | Superseded():
                 raise BrokenReplay(f"the allocator believes that another allocator is the leader: {effect}")
+
+    def _record_empty_nodes(self) -> None:
+        self._take(self.allocator.on_empty_nodes_recorded(durable=True, now=self.now))
 
     def _nudge_soon(self, name: NodeName) -> None:
         self.at(self._now_ns, partial(self._nudge, name))

@@ -124,6 +124,19 @@ def test_ctrl_c_ends_the_simulation_and_leaves_nothing(up: Up) -> None:
 
 
 @pytest.mark.long
+def test_all_processes_of_a_simulation_end_with_a_command_that_is_killed(up: Up) -> None:
+    (up.state / "jobs.csv").write_text("submit,run\n" + "".join(f"{n},{n % 97}\n" for n in range(20_000)))
+    asking = up.begin("simulate", "jobs.csv", *NODES, "--policy", "native,fifo")
+    itself = psutil.Process(asking.pid)
+    while len(simulating := itself.children(recursive=True)) < (3 if len(itself.cpu_affinity()) > 1 else 1):
+        time.sleep(0.01)
+    asking.kill()
+
+    assert asking.wait() == -signal.SIGKILL
+    assert psutil.wait_procs(simulating, timeout=60)[1] == []
+
+
+@pytest.mark.long
 def test_a_month_of_slurm_is_simulated_as_the_page_says(up: Up) -> None:
     (up.state / "last-month.txt").write_text(SACCT)
     said = typed(up, PAGE)
