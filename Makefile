@@ -102,6 +102,10 @@ images-standin: ## Build the images where no registry of images is reachable
 soak: setup ## Kill real processes at named places, ROUNDS=n of them (200), from FIRST=f on (0)
 	$(BIN)/python -m tests.soak --rounds $(or $(ROUNDS),200) --first $(or $(FIRST),0)
 
+.PHONY: soak-api
+soak-api: setup ## Random requests to the HTTP API for MINUTES=n (20), with SEED=s (1)
+	$(BIN)/python -m tests.soak.api --minutes $(or $(MINUTES),20) --seed $(or $(SEED),1)
+
 sim: setup ## Worlds that break in every way, SEEDS=n of them (200), from FIRST=f on (1)
 	$(BIN)/python -m tests.simulation --processes 0 --seeds $(or $(SEEDS),200) --first $(or $(FIRST),1)
 

@@ -26,8 +26,8 @@ from headrace_cli.simulate.tables import cluster_rows, facts, notes, pool_rows
 
 __all__ = ["commands_of", "main", "with_figures"]
 
-_COMMAND: Final = re.compile(r"^\$ headrace (simulate .+)$", re.MULTILINE)
-_SCRIPT: Final = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_COMMAND: Final = re.compile(r"^headrace (simulate .+)$", re.MULTILINE)
+_SCRIPT: Final = re.compile(r"^```sh\n(echo .*?)^```$", re.MULTILINE | re.DOTALL)
 _PLACE: Final = re.compile(r"<!-- figures: (\w+) -->\n.*?<!-- end of figures -->\n", re.DOTALL)
 
 

@@ -27,7 +27,7 @@ ROOT_FOLDER: Final = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT_FOLDER), str(ROOT_FOLDER / "shared"), str(ROOT_FOLDER / "services")]
 
 from docs.generate.messages_page import messages_page  # noqa: E402
-from docs.pictures import fair_share, integral_guarantees, policies, preemption, replay  # noqa: E402
+from docs.pictures import fair_share, integral_guarantees, policies, preemption, real_workloads, replay  # noqa: E402
 
 __all__ = [
     "BUILD",
@@ -93,11 +93,14 @@ def write_pages(folder: Path) -> None:
     reference = folder / "docs" / "reference"
     (reference / "messages.md").write_text(messages_page())
     (reference / "python.md").write_text("# Python client\n\n::: headrace.connect\n\n::: headrace.client\n")
+    for picture in DOCS.rglob("*.png"):
+        if BUILD not in picture.parents:
+            shutil.copy(picture, folder / picture.parent.relative_to(ROOT_FOLDER))
     shutil.copytree(DOCS / "examples", folder / "docs" / "examples", dirs_exist_ok=True)
 
 
 def _draw_pictures(folder: Path) -> None:
-    for pictures in (fair_share, integral_guarantees, policies, preemption, replay):
+    for pictures in (fair_share, integral_guarantees, policies, preemption, real_workloads, replay):
         to = folder / pictures.FOLDER.relative_to(ROOT_FOLDER)
         to.mkdir(parents=True, exist_ok=True)
         for name in pictures.PICTURES:

@@ -42,7 +42,7 @@ def recorded(answer: Simulation) -> Simulation:
         parents = {pool.path.rpartition("/")[0] for pool in one.pools}
         leaves = [pool for pool in one.pools if pool.pool != ROOT_POOL and pool.path not in parents]
         kept = {pool.pool for pool in sorted(leaves, key=lambda pool: -pool.usage)[:MOST_POOLS]} | {ROOT_POOL}
-        return msgspec.structs.replace(one, pools=[_short(pool) for pool in one.pools if pool.pool in kept], persons=[])
+        return msgspec.structs.replace(one, pools=[_short(pool) for pool in one.pools if pool.pool in kept])
 
     return msgspec.structs.replace(answer, setups=[setup(one) for one in answer.setups])
 
@@ -59,6 +59,7 @@ def _courses(answer: Simulation) -> Any:
     first = answer.setups[0]
     largest = sorted((pool for pool in first.pools if pool.pool != ROOT_POOL), key=lambda pool: -pool.usage)
     colour = {pool.pool: _COLOURS[number] for number, pool in enumerate(largest[: len(_COLOURS)])}
+    longest_ms = max(one.cluster.makespan_ms for one in answer.setups)
     for each, one in zip(axes, answer.setups, strict=True):
         root = next(pool for pool in one.pools if pool.pool == ROOT_POOL)
         days = [number * one.stretch_ms / _DAY_MS for number in range(len(root.usage_series))]
@@ -72,7 +73,7 @@ def _courses(answer: Simulation) -> Any:
         top = 1.35 * answer.capacity
         demand = [min(value, top) for value in root.demand_series]
         each.plot(days, demand, color=EDGE, linewidth=0.7, drawstyle="steps-post", label="demand")
-        each.set(title=one.name, ylim=(0, top), xlim=(0, days[-1]))
+        each.set(title=one.name, ylim=(0, top), xlim=(0, longest_ms / _DAY_MS))
         each.set_xlabel("days", color=GREY)
     axes[0].set_ylabel(f"{UNITS[answer.resource][0]}s", color=GREY)
     handles, names = axes[0].get_legend_handles_labels()

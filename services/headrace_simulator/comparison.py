@@ -157,9 +157,9 @@ def _notes(task: ReplayTask, recording: Recording) -> Iterator[str]:
 
 
 def _refusals(configuration: str, account: ReplayAccount) -> Iterator[str]:
-    if account.refusals:
-        count = _many(len(account.refusals), "operation")
-        yield f"{count} refused under {configuration}, the first: {account.refusals[0]}"
+    if account.refused:
+        count = _many(account.refused, "operation")
+        yield f"{count} refused under {configuration}, the first: {account.first_refusal}"
 
 
 def _many(count: int, thing: str) -> str:

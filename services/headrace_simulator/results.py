@@ -168,8 +168,8 @@ class PoolAccount:
         self._items: dict[PoolName, ShareItem] = {}
         self._total = 0.0
         self._refused: Counter[PoolName] = Counter()
-        #: For each operation that was refused, a text with its id and the reason.
-        self.refusals: list[str] = []
+        #: The first operation that was refused and the reason; empty if there is none.
+        self.first_refusal = ""
         self._preemptions: Counter[PoolName] = Counter()
 
     def on_shares(self, frame: ShareFrame, changed: Iterable[ShareItem], removed: Iterable[str], now_ms: int) -> None:
@@ -203,7 +203,12 @@ class PoolAccount:
     def on_refused(self, pool: PoolName, why: str) -> None:
         """Record that an operation was refused."""
         self._refused[pool] += 1
-        self.refusals.append(why)
+        self.first_refusal = self.first_refusal or why
+
+    @property
+    def refused(self) -> int:
+        """The number of operations that were refused."""
+        return self._refused.total()
 
     def on_run(
         self, operation: OperationId, pool: PoolName, span_ms: tuple[int, int], amount: float, lost: float

@@ -127,7 +127,8 @@ class _Course:
         return result
 
     def _tell_all(self) -> None:
-        """Report how far all configurations are, with the time of the one that is behind."""
-        behind = min(range(len(self._names)), key=lambda number: self._done[number])
-        if self._now_ms[behind]:
+        """Report how far all configurations are, with the time of the one that is behind of those that have begun."""
+        begun = [number for number, now_ms in enumerate(self._now_ms) if now_ms]
+        if begun:
+            behind = min(begun, key=lambda number: self._done[number])
             self._report(self._names[behind], self._now_ms[behind], sum(self._done) / len(self._names))

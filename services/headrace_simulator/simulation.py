@@ -174,7 +174,6 @@ def _cluster(account: WorkloadAccount, capacity: float, since_ms: int, left: int
     makespan_ms = account.last_end_ms - since_ms
     used = sum(map(sum, account.usage.of.values()))
     saturated = capacity * account.saturated_ms
-    refused = len(account.refusals)
     ended = account.completed + account.failed
     return SimulatedCluster(
         makespan_ms=makespan_ms,
@@ -186,14 +185,14 @@ def _cluster(account: WorkloadAccount, capacity: float, since_ms: int, left: int
         completed=account.completed,
         failed=account.failed,
         never_started=account.started - ended + left,
-        refused=refused,
+        refused=account.refused,
         job_runs=account.job_runs,
     )
 
 
 def _notes(account: WorkloadAccount, left: int) -> Iterator[str]:
-    if account.refusals:
-        yield f"{len(account.refusals)} operations were refused, the first: {account.refusals[0]}"
+    if account.refused:
+        yield f"{account.refused} operations were refused, the first: {account.first_refusal}"
     if left:
         yield f"{left} jobs were not submitted, because the job that they follow never ended"
 

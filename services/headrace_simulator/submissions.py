@@ -174,6 +174,8 @@ def planned(workload: Workload, task: SimulationTask) -> Plan:
             "--nodes", f"the workload ({workload.format}) has no nodes. Name them, such as --nodes 32:cpu=16,memory=64G"
         )
     plan = Plan([], [], [*workload.notes], Counter(workload.left_out))
+    if not task.nodes:
+        plan.notes.append("the nodes are those of the workload")
     if any(not each.size.memory for each in sizes):
         plan.notes.append("nodes whose memory is not known have 4 GiB a core")
         sizes = [msgspec.structs.replace(each, size=_with_memory(each.size, _BYTES_PER_CORE)) for each in sizes]

@@ -14,7 +14,7 @@ import msgspec
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName
 from headrace.wire.simulation import SimulatedPerson, SimulatedPool, Waits
-from headrace.wire.snapshots import ShareFrame, ShareItem, StarvationStatus
+from headrace.wire.snapshots import ElementKind, ShareFrame, ShareItem, StarvationStatus
 from headrace_simulator.results import Counted, PoolAccount, Stretches, hours, summed_upwards, upwards
 from headrace_simulator.submissions import Submission, Submissions
 
@@ -55,6 +55,7 @@ class WorkloadAccount(PoolAccount):
         super().__init__(stretches, counted)
         self._submissions, self._capacity = submissions, capacity
         self._standings: dict[PoolName, _Standing] = {}
+        self._child_pools: defaultdict[PoolName, dict[PoolName, None]] = defaultdict(dict)
         self._first_job_ms: dict[OperationId, int] = {}
         self._pools: defaultdict[PoolName, _Ended] = defaultdict(_Ended.none)
         self._persons: defaultdict[str, _Ended] = defaultdict(_Ended.none)
@@ -81,6 +82,8 @@ class WorkloadAccount(PoolAccount):
         place = self._counted.place
         for item in changed:
             name = PoolName(item.name)
+            if item.kind is not ElementKind.OPERATION:
+                self._child_pools[item.parent][name] = None
             if name == ROOT_POOL:
                 self._settle_all(now_ms)
                 self._is_saturated = item.demand_share[place] >= _SATURATED
@@ -239,7 +242,7 @@ class WorkloadAccount(PoolAccount):
 
         YARN's fair shares do not depend on demand, so the demand is an upper bound.
         """
-        below = sum(self._part(name) for name, parent in self.parents.items() if parent == pool)
+        below = sum(self._part(name) for name in self._child_pools[pool])
         return max(0.0, self._part(pool) - below)
 
     def _part(self, pool: PoolName) -> float:

@@ -444,8 +444,8 @@ class World:
         version = Version(self.ledger.allocator_term, self._usage_version)
         items: list[UsageItem] = cut.items
         self.shares.on_usage(UsageChange(version, cut.frame, items, frozenset(cut.gone)), self.now)
-        # Usage matters to those that wait. Demand changes come with events.
-        if self._waiting or not self._skips_quiet_times:
+        # Usage decides only what starves, and the next usual update is soon enough for that. Demand changes come with events.
+        if not self._skips_quiet_times:
             self._update_sooner()
 
     def _take(self, outcome: Outcome[A, Effect]) -> A:

@@ -131,8 +131,9 @@ def test_all_processes_of_a_simulation_end_with_a_command_that_is_killed(up: Up)
     while len(simulating := itself.children(recursive=True)) < (3 if len(itself.cpu_affinity()) > 1 else 1):
         time.sleep(0.01)
     asking.kill()
+    asking.communicate()
 
-    assert asking.wait() == -signal.SIGKILL
+    assert asking.returncode == -signal.SIGKILL
     assert psutil.wait_procs(simulating, timeout=60)[1] == []
 
 
@@ -141,7 +142,7 @@ def test_a_month_of_slurm_is_simulated_as_the_page_says(up: Up) -> None:
     (up.state / "last-month.txt").write_text(SACCT)
     said = typed(up, PAGE)
 
-    assert len(said) == 4
+    assert len(said) == 5
     assert all("sacct: 8 jobs of 2 users on 2 nodes with 8 cores" in each for each in said.values())
     assert (up.state / "report.html").read_text().startswith("<!doctype html>")
     with (up.state / "jobs.csv").open() as file:

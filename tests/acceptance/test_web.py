@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -24,6 +23,7 @@ from headrace_web.api.table import ENDPOINTS
 from headrace_web.app import OPENAPI_FILE
 from tests.support.effort import few_or_many
 from tests.support.headrace_up import Up
+from tests.support.random_requests import send_random_requests
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "http-api.md"
 DESCRIBED: dict[str, Any] = json.loads(OPENAPI_FILE.read_text(encoding="utf-8"))
@@ -456,21 +456,7 @@ def test_the_script_of_the_page_starts_an_operation_and_reads_its_output(up: Up)
 
 @pytest.mark.long
 def test_random_requests_find_no_fault_and_no_undocumented_answer(up: Up, tmp_path: Path) -> None:
-    # Random commands are not started, the node stays, and streams without an end are left out.
-    left_out = ("start_operation", "remove_node", "follow_events", "read_logs")
-    checks = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
     with a_web(up) as web:
-        argv = [sys.executable, "-m", "schemathesis.cli", "run", str(OPENAPI_FILE), "--url", web.origin]
-        argv += ["-H", web.header_file.read_text(encoding="ascii").strip(), "--checks", checks, "--seed", "1"]
-        argv += [
-            "--phases",
-            "fuzzing",
-            "--max-examples",
-            str(few_or_many(3, 18)),
-            "--continue-on-failure",
-            "--no-color",
-        ]
-        argv += [word for name in left_out for word in ("--exclude-operation-id", name)]
-        done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, timeout=800)
+        done = send_random_requests(web.origin, web.header_file, tmp_path, examples=few_or_many(3, 18), seed=1)
         assert done.returncode == 0, done.stdout[-5000:]
         assert web.ask("GET", "/me")["user"] == web.told["user"]

@@ -42,6 +42,7 @@ ELSEWHERE = {
     "docs/how-to/upgrade.md": "tests/containers/test_backup.py",
     "docs/how-to/watch.md": "tests/acceptance/test_cli_top.py",
     "docs/reference/jobs.md": "tests/acceptance/test_interruptible.py",
+    "docs/why/real-workloads.md": "docs/generate/real_workloads.py",
 }
 #: Commands that are no commands of people: the scripts that `headrace completion` prints use it.
 FOR_SHELLS = "complete "

@@ -48,7 +48,6 @@ def read_swf(lines: Iterable[str]) -> Workload:
     if count > 0:
         each = max(1, processors // count)
         workload.nodes = [WorkloadNode(count, Resources(user_slots=each, cpu=100 * each))]
-        workload.notes.append(f"{count} nodes of {each} cores, from the header MaxNodes and MaxProcs")
     if workload.jobs and all(job.waited_ms < 0 for job in workload.jobs):
         workload.notes.append("the trace has no waits: its submit times may be start times")
     return workload

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from headrace.wire.simulation import NodesOf, Setup, SimulatedSetup, Simulation,
 from headrace_simulator import __main__ as process
 from headrace_simulator import side_by_side
 from headrace_simulator.simulated_node import BrokenReplay
-from headrace_simulator.simulation import Prepared, simulated
+from headrace_simulator.simulation import Prepared, Tell, simulated
 
 TASK = SimulationTask(
     "jobs.csv", [Setup("native", Tree(TreeName("default")))], nodes=[NodesOf(1, Resources(1, 100, 0, 2**30))]
@@ -66,13 +68,35 @@ def test_configurations_give_the_same_side_by_side_as_in_turn(
     for cores in ({0}, {0, 1}, set(range(8))):
         monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: cores)
         assert run(SEVERAL, monkeypatch) == 0
-        found.append((capfd.readouterr().out, (workload / "ended.csv").read_text()))
+        printed = capfd.readouterr()
+        found.append((printed.out, (workload / "ended.csv").read_text()))
+        told = [int(line.split()[0]) for line in printed.err.splitlines()]
+        assert told == sorted(told)
+        assert told[-1] == 100
 
     assert found[0] == found[1] == found[2]
     answer = msgspec.json.decode(found[0][0], type=Simulation)
     assert [(each.name, each.cluster.completed) for each in answer.setups] == [("a", 60), ("b", 60), ("c", 60)]
     lines = found[0][1].splitlines()
     assert [line[0] for line in lines[1:]] == ["a"] * 60 + ["b"] * 60 + ["c"] * 60
+
+
+def test_progress_is_told_while_a_configuration_still_waits_for_a_core(
+    workload: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+
+    def slowly(of: Prepared, number: int, tell: Tell, *rest: Any) -> SimulatedSetup:
+        if number < 2:
+            tell(1_000, 0.3 * (1 + number))
+            time.sleep(1)
+        return simulated(of, number, tell, *rest)
+
+    monkeypatch.setattr(side_by_side, "simulated", slowly)
+    assert run(SEVERAL, monkeypatch) == 0
+
+    # 30 % and 60 % of two of three configurations; the one that is behind gives the name.
+    assert re.search(r"^30 .* a$", capfd.readouterr().err, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from headrace_simulator.results import Stretches
 from headrace_simulator.simulation import prepared, simulated, simulation_of
 from headrace_simulator.submissions import planned
 from headrace_simulator.workloads.swf import read_swf
-from headrace_simulator.workloads.workload import Workload, WorkloadJob
+from headrace_simulator.workloads.workload import Workload, WorkloadJob, WorkloadNode
 
 _TRACES = Path(__file__).parents[3].parent / "shared" / "traces"
 _GIB = 2**30
@@ -271,6 +271,15 @@ def test_processors_that_belong_together_become_jobs_as_wide_as_a_node(count: in
 
     assert (one.count, one.size.cpu) == expected
     assert one.size.memory == one.size.cpu // 100 * 4 * _GIB
+
+
+def test_nodes_of_the_workload_are_taken_and_named_unless_the_user_gives_some() -> None:
+    workload = Workload("swf", [a_job(1, 0, 10)], [WorkloadNode(3, Resources(user_slots=1, cpu=100))])
+    own, given_ones = (planned(workload, SimulationTask("x", [setup()], nodes=of)) for of in ([], [nodes(2, 8)]))
+
+    assert (len(own.nodes), len(given_ones.nodes)) == (3, 2)
+    said = "the nodes are those of the workload"
+    assert (said in own.notes, said in given_ones.notes) == (True, False)
 
 
 def test_rules_choose_the_pool_and_then_the_property_of_the_job() -> None:

@@ -20,6 +20,9 @@ function fill(element, attributes, children) {
 export const h = (name, attributes, ...children) => fill(document.createElement(name), attributes, children);
 export const svg = (name, attributes, ...children) => fill(document.createElementNS(SVG, name), attributes, children);
 
+// Return a text whose commands, which stand between backticks, are code.
+export const withCode = (text) => text && text.split("`").map((part, place) => (place % 2 ? h("code", null, part) : part));
+
 // Give `element` these children. Children with the attribute `data-key` are found again by it, all others by their position.
 export function draw(element, ...children) {
   update(element, listed(children).map((child) => (typeof child === "object" ? child : document.createTextNode(child))));

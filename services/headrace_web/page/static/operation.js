@@ -2,7 +2,7 @@
 
 import { Actions } from "./actions.js";
 import { bar, barWords } from "./bars.js";
-import { facts, h, link, table } from "./draw.js";
+import { facts, h, link, table, withCode } from "./draw.js";
 import { LogReader } from "./log.js";
 import { ask, follow, path } from "./session.js";
 import { Life, Waterfall } from "./waterfall.js";
@@ -72,7 +72,7 @@ export default function operation(view) {
       facts(
         ["operation", found.operation],
         ["state", h("span", { class: `state ${found.state}` }, stateWords(found))],
-        ["because", found.reason],
+        ["because", withCode(found.reason)],
         ["suspended by", found.suspended_for],
         ["waits for", waitsFor(found)],
         ["pool", found.placements.length > 1 ? found.placements.map((each) => `${each.pool} in ${each.tree}`).join(", ") : poolLink(found.spec.pool)],
@@ -126,7 +126,7 @@ export default function operation(view) {
             limits.pauses.map((each) => h("li", null, each)),
             upstream,
             full.map((each) => h("li", null, `${poolName(each.pool)} runs as many operations as its limit allows: ${each.running_operation_count} of ${each.max_running_operation_count}`, holders(each))),
-            causes.map((each) => h("li", null, each.words, each.cure && h("span", { class: "cure" }, `→ ${each.cure}`))),
+            causes.map((each) => h("li", null, each.words, each.cure && h("span", { class: "cure" }, "→ ", withCode(each.cure)))),
           )
         : h("p", null, places?.pending_jobs ? "Nothing blocks it: the next node with free resources gets a job." : "None of its jobs waits."),
       Object.values(waiting).map(inTree),

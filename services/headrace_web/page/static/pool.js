@@ -2,7 +2,7 @@
 
 import { bar, choice, poolBar, poolBarWords } from "./bars.js";
 import { Staged } from "./changes.js";
-import { facts, h, link, table } from "./draw.js";
+import { facts, h, link, table, withCode } from "./draw.js";
 import { PoolPlot } from "./plot.js";
 import { ask, askAll, path } from "./session.js";
 import { amount, amounts, count, duration, percent, poolName, RESOURCES, ROOT, shortName } from "./words.js";
@@ -58,8 +58,8 @@ export default function pool(view) {
         ["fair share", amounts(pool.fair_resources)],
         ["usage", amounts(pool.usage)],
         ["demand", amounts(pool.demand)],
-        ["because", last.bound],
-        ["more by", last.more],
+        ["because", withCode(last.bound)],
+        ["more by", withCode(last.more)],
         ["state", share.starvation_status === "non_starving" ? share.scheduling_status.replaceAll("_", " ") : `${share.starvation_status.replaceAll("_", " ")}${share.starving_since_ms ? ` for ${duration(frame.at_ms - share.starving_since_ms)}` : ""}`],
         ["satisfaction", share.satisfaction_ratio < 1e6 ? percent(share.satisfaction_ratio) : ""],
         ["weight", String(share.weight)],
