@@ -63,11 +63,11 @@ def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 def main() -> None:
     """Simulate, and write the page and the records."""
-    page = PAGE.read_text()
     if len(sys.argv) > 1:
         traces, *names = sys.argv[1:]
-        _simulate(page, Path(traces), names or PICTURES)
-    PAGE.write_text(with_figures(page))
+        _simulate(PAGE.read_text(), Path(traces), names or PICTURES)
+    # The simulations take long, and the page may have been edited meanwhile.
+    PAGE.write_text(with_figures(PAGE.read_text()))
 
 
 def _simulate(page: str, traces: Path, names: Sequence[str]) -> None:
