@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from random import Random
+from hashlib import blake2b
+from math import log
 
 import msgspec
 
@@ -27,15 +28,19 @@ def outages_of(nodes: Sequence[NodeName], since_ms: int, mean_ms: int, repair_ms
     The times between the return of a node and its next failure are exponentially distributed with the mean `mean_ms`. Each repair takes
     `repair_ms`.
     """
-    random = Random(seed)
 
-    def next_of(node: NodeName, from_ms: int) -> Outage:
-        at_ms = from_ms + 1 + round(random.expovariate(1 / mean_ms))
-        return Outage(at_ms, at_ms + repair_ms, node)
+    def next_of(node: NodeName, number: int, from_ms: int) -> tuple[Outage, int]:
+        at_ms = from_ms + 1 + round(-mean_ms * log(_between_0_and_1(f"{seed}/{node}/{number}")))
+        return Outage(at_ms, at_ms + repair_ms, node), number
 
-    due = [next_of(node, since_ms) for node in nodes]
+    due = [next_of(node, 0, since_ms) for node in nodes]
     heapq.heapify(due)
     while due:
-        outage = due[0]
+        outage, number = due[0]
         yield outage
-        heapq.heapreplace(due, next_of(outage.node, outage.until_ms))
+        heapq.heapreplace(due, next_of(outage.node, number + 1, outage.until_ms))
+
+
+def _between_0_and_1(text: str) -> float:
+    """Return a number that depends on the text only, evenly distributed over all texts."""
+    return (int.from_bytes(blake2b(text.encode(), digest_size=6).digest(), "big") + 0.5) / 2**48
