@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import importlib.util
 import os
 import sys
 
@@ -30,13 +29,9 @@ import tests.bench.starvation
 import tests.bench.waiting_shares
 import tests.bench.walk
 import tests.bench.web_load
-import tests.bench.whole_stack
+import tests.bench.whole_stack  # noqa: F401
 from headrace.runtime.service import COLLECTOR_THRESHOLDS
 from tests.bench.registry import REGISTRY, Figure, head_of_table, row_of_table, write_figures
-
-# The figure of the console in a browser needs what `make test-browser` installs.
-if importlib.util.find_spec("playwright") is not None:
-    import tests.bench.web_tab  # noqa: F401
 
 
 def main() -> int:

@@ -51,7 +51,7 @@ _JOBS = 10
 _TOGETHER = 20
 
 
-class Web:
+class _Web:
     """A web service as a process of its own, and what its requests need."""
 
     def __init__(self, server: NatsServer) -> None:
@@ -59,20 +59,14 @@ class Web:
         argv = [sys.executable, "-m", "headrace_cli", "web", "--port", "0", "--json"]
         self.process = subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE)
         assert self.process.stdout is not None
-        self.told: dict[str, str] = json.loads(self.process.stdout.readline())
-        self.api = self.told["api"]
-        self.header = Path(self.told["header_file"]).read_text(encoding="ascii").strip()
+        told = json.loads(self.process.stdout.readline())
+        self.api: str = told["api"]
+        self.header = Path(told["header_file"]).read_text(encoding="ascii").strip()
         self.measured = psutil.Process(self.process.pid)
 
     def end(self) -> None:
         self.process.terminate()
         self.process.communicate()
-
-    @property
-    def origin(self) -> str:
-        """The address of the console, without a path."""
-        parts = urlsplit(self.api)
-        return f"{parts.scheme}://{parts.netloc}"
 
     def cpu_s(self) -> float:
         times = self.measured.cpu_times()
@@ -80,7 +74,7 @@ class Web:
 
 
 @asynccontextmanager
-async def a_web() -> AsyncIterator[tuple[Web, Bus]]:
+async def _a_web() -> AsyncIterator[tuple[_Web, Bus]]:
     """A web service with the services that it asks, and a connection that stands for admission and a person."""
     with nats_server() as server, tempfile.TemporaryDirectory() as folder:
         async with a_bus(server, "service", "configuring") as bus:
@@ -90,7 +84,7 @@ async def a_web() -> AsyncIterator[tuple[Web, Bus]]:
             fair_share = [sys.executable, "-m", "headrace_fair_share", "--config", f"{folder}/services.toml"]
             with _process(fair_share):
                 await ask(anna, subjects.user("anna", "op.list"), ListOperations(), OperationList)  # waits for it
-                web = await anyio.to_thread.run_sync(Web, server)
+                web = await anyio.to_thread.run_sync(_Web, server)
                 try:
                     yield web, anna
                 finally:
@@ -120,12 +114,12 @@ def _lists() -> _Lists:
 
 
 async def _read_lists() -> _Lists:
-    async with a_web() as (web, anna):
+    async with _a_web() as (web, anna):
         await start_all(anna, "listed", OPERATIONS)
         return await anyio.to_thread.run_sync(_timed_lists, web)
 
 
-def _timed_lists(web: Web) -> _Lists:
+def _timed_lists(web: _Web) -> _Lists:
     name, _, value = web.header.partition(": ")
     with httpx.Client(base_url=web.api, headers={name: value}, timeout=60) as client:
         _pages_ms(client)  # does not count
@@ -156,7 +150,7 @@ def web_list() -> Figure:
     return Figure.of(_lists().lists_ms, "ms")
 
 
-class Publisher:
+class _Publisher:
     """Publishes ends of jobs and operations as admission does."""
 
     def __init__(self, bus: Bus) -> None:
@@ -208,7 +202,7 @@ def _read_events(
 
 
 @contextmanager
-def _readers(web: Web, count: int) -> Iterator[Synchronized[int]]:
+def _readers(web: _Web, count: int) -> Iterator[Synchronized[int]]:
     """Readers of all events in another process; the number of events that they got together."""
     parts = urlsplit(web.api)
     assert parts.hostname is not None
@@ -240,9 +234,9 @@ def web_readers() -> Figure:
 async def _cores() -> list[float]:
     """CPU seconds for the events of a second, so that a busy machine, which sends fewer a second, changes little."""
     events, found = ENDS_PER_S * FOLLOWED_S, []
-    async with a_web() as (web, anna):
+    async with _a_web() as (web, anna):
         with _readers(web, READERS) as got:
-            publisher = Publisher(anna)
+            publisher = _Publisher(anna)
             for turn in range(3):
                 before_s, before = web.cpu_s(), got.value
                 await publisher.publish(events, ENDS_PER_S)
@@ -260,9 +254,9 @@ def web_memory() -> Figure:
 
 
 async def _growth() -> float:
-    async with a_web() as (web, anna):
+    async with _a_web() as (web, anna):
         with _readers(web, 4):
-            publisher = Publisher(anna)
+            publisher = _Publisher(anna)
             await publisher.publish(FIRST_EVENTS, 5_000)
             before = web.measured.memory_info().rss
             await publisher.publish(EVENTS, 5_000)
