@@ -78,7 +78,7 @@ _USAGE_NS: Final = 10 * NS_PER_MS
 
 
 class Source(Protocol):
-    """What happened before a simulation, what people do in it, and how long jobs run."""
+    """The input of a simulation: its past, the requests of people, the failures of nodes, and the lengths of jobs."""
 
     @property
     def past(self) -> Sequence[ToldEntry]:
@@ -144,11 +144,11 @@ class World:
         self._is_usage_due = self._is_refresh_due = self._is_offer_due = False
         #: True once all requests were performed that follow no operation; number of scheduled requests that follow one.
         self._all_asked, self._follow_ups = False, 0
-        #: Time at which somebody asked for something, or a job began or ended, last.
+        #: Time of the last request, or of the last begin or end of a job.
         self._moved_ns = _BEGIN_NS
         #: A number that grows when a further pool or operation starves, or starves more.
         self._starving = 0
-        #: Time at which somebody asked for something, or a job began or ended by itself, last; length of the longest job so far.
+        #: Time of the last request or end of a job that ran to its end, and, if no node fails, of the last begin; longest job so far.
         self._progress_ns, self._longest_ms = _BEGIN_NS, 0
         #: True if the time between two ticks or updates grows while nothing happens, and nodes send heartbeats only if they may start jobs.
         self._skips_quiet_times = until_over
@@ -344,7 +344,7 @@ class World:
         self._is_offer_due = name is not None
         if name is not None:
             self._nudge(name)
-            # What starts on this node does so before the next moment.
+            # The next node is asked a nanosecond later: the jobs of this one have started by then.
             self.at(self._now_ns + 1, self._offer_next)
 
     def _scan(self) -> None:
