@@ -122,6 +122,21 @@ async def test_few_large_messages_of_a_sender_are_on_their_way_at_a_time(server:
         raw.close()
 
 
+async def test_a_few_large_messages_at_once_all_find_the_service(server: NatsServer, word: str) -> None:
+    """The first large message lowers what the server may send. It replaced the subscriptions, and one message in a hundred found nobody."""
+    async with connect([server.url], name="asks") as asks:
+        answers = await asks.subscribe("_INBOX.few")
+        for number in range(80):
+            async with connect([server.url], name="served") as bus:
+                read = await serve_all(bus, f"{word}{number}")
+                await bus.barrier()
+                for _ in range(20):
+                    await asks._link.send(f"{word}{number}.bob.verb", bytes(100_000), reply="_INBOX.few")
+                heard = [(await anext(answers)).headers for _ in range(20)]
+                assert heard == [{}] * 20
+                assert read == ["bob"] * 20
+
+
 async def test_a_newcomer_has_to_ask_again_in_a_flood_and_is_heard_after_it(server: NatsServer, word: str) -> None:
     async with connect([server.url], name="served") as bus, connect([server.url], name="asks") as asks:
         read = await serve_all(bus, word)

@@ -13,8 +13,10 @@ group: the server gives each message to one subscription that has messages left.
 
 The larger the messages of a subject are, the fewer messages this process asks for at a time. So the number of bytes on their way is bounded
 for each subject. With a fixed number of 1,024, messages of 500 KB filled the server's queue: the server cut the connection off twice a
-second, and the requests of all senders were lost. When a large message comes after small messages, earlier requests for many small messages
-are withdrawn.
+second, and the requests of all senders were lost.
+
+When a large message comes after small messages, this process lowers the limits of its subscriptions. It does not replace them. If the old
+subscriptions end while the server delivers a message, the server finds nobody for this message, although the new subscriptions exist.
 """
 
 from __future__ import annotations
@@ -95,6 +97,8 @@ class _Grant:
     def __init__(self, left: int, on_message: Callable[[Msg], None]) -> None:
         #: Number of messages of this grant that the server has not sent yet.
         self.left = left
+        #: Number of messages of this grant that were read.
+        self.taken = 0
         self.subscription: NatsSubscription | None = None
         self._on_message = on_message
 
@@ -103,7 +107,15 @@ class _Grant:
 
     def set_result(self, message: Msg) -> None:
         self.left -= 1
+        self.taken += 1
         self._on_message(message)
+
+    async def lower(self, client: Client, left: int) -> None:
+        """Let the server send at most `left` more messages after those that were read. Raises the errors of nats-py."""
+        if self.subscription is not None and left < self.left:
+            self.left = left
+            # The server ends the subscription if it has already sent this number of messages.
+            await client._send_unsubscribe(self.subscription._id, limit=self.taken + left)
 
 
 class _Lane:
@@ -159,23 +171,33 @@ class _Lane:
         """Ask the server for as many messages as this lane may have on their way. Raises the errors of nats-py."""
         self._is_asking = True
         while self._is_due():
-            is_less = self.awaited > self.most_awaited
-            ended = [each for each in self.grants if is_less or each.left <= 0]
+            ended = [each for each in self.grants if each.left <= 0]
             self.grants = [each for each in self.grants if each not in ended]
             end(ended)
-            most = self.most_awaited - self.awaited
-            grant = _Grant(most, self.take)
-            self.grants.append(grant)
-            try:
-                grant.subscription = await client.subscribe(self.subject, queue=queue, future=cast("Any", grant))
-                # In a flood the server sends more than `most` messages before it has read the limit that is sent below.
-                # So nats-py gets a higher limit: with `most`, it would drop the surplus messages.
-                grant.subscription._max_msgs = most + _MORE_THAN_ASKED
-                await client._send_unsubscribe(grant.subscription._id, limit=most)
-            except BaseException:
-                self.grants.remove(grant)
-                raise
+            if self.awaited > self.most_awaited:
+                await self._ask_for_less(client)
+            else:
+                await self._ask_for_more(client, queue, self.most_awaited - self.awaited)
         self._is_asking = False
+
+    async def _ask_for_less(self, client: Client) -> None:
+        left = self.most_awaited
+        for grant in self.grants:
+            await grant.lower(client, left)
+            left -= min(left, max(0, grant.left))
+
+    async def _ask_for_more(self, client: Client, queue: str, most: int) -> None:
+        grant = _Grant(most, self.take)
+        self.grants.append(grant)
+        try:
+            grant.subscription = await client.subscribe(self.subject, queue=queue, future=cast("Any", grant))
+            # In a flood the server sends more than `most` messages before it has read the limit that is sent below.
+            # So nats-py gets a higher limit: with `most`, it would drop the surplus messages.
+            grant.subscription._max_msgs = most + _MORE_THAN_ASKED
+            await client._send_unsubscribe(grant.subscription._id, limit=most)
+        except BaseException:
+            self.grants.remove(grant)
+            raise
 
     def _is_due(self) -> bool:
         enough = self.most_awaited if self.most_awaited <= _ASKED_ONE_BY_ONE else self.most_awaited // 2
