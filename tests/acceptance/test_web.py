@@ -164,8 +164,10 @@ def _operations(web: Web) -> None:
     other = {"argv": ["true"], "operation": "first", "pool": "research"}
     assert web.ask("POST", "/operations", other, expect=409)["type"] == "urn:headrace:exists"
     assert web.ask("GET", "/operations/first")["state"] == "completed"
-    history = [each["happened"] for _, _, each in web.events("/operations/first/history") if each]
-    assert history == ["operation", "job_ended", "operation"]
+    *history, read_to, end = web.events("/operations/first/history")
+    assert [kind for kind, _, _ in history] == ["operation", "job_ended", "operation"]
+    assert (read_to[0], end[0]) == ("read_to", "end")
+    assert list(web.events("/operations/first/history", **read_to[2])) == [read_to, end]
 
     start(web, "second", "sleep", "60", jobs=3)
     assert pages(web, "/operations", "operations", "operation", pool="/research") == ["second", "first"]

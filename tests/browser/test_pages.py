@@ -102,6 +102,22 @@ def test_an_operation_says_why_it_waits_and_what_failed(console: Console) -> Non
 
 
 @pytest.mark.usefixtures("operations")
+def test_a_page_does_not_wait_for_a_long_history(console: Console) -> None:
+    """The history of a flood of 10,000 jobs kept its page empty for as long as the history was read."""
+    start(console.web, "read-late", "true", jobs=2)
+    address = "**/operations/read-late/history**"
+    console.page.route(address, lambda route: None)
+    console.open("/operations/read-late")
+
+    expect(console.rows("Jobs in the order")).to_have_count(2)
+    expect(console.page.get_by_text("completed").first).to_be_visible()
+    expect(console.page.get_by_text("0 events")).to_be_visible()
+
+    console.page.unroute(address)
+    console.open("/operations/read-late")
+    expect(console.page.get_by_text("4 events")).to_be_visible()
+
+
 def test_output_arrives_while_the_job_runs(console: Console) -> None:
     console.open("/operations/sleeps")
     console.page.locator("#output summary").click()

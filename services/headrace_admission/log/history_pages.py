@@ -58,7 +58,7 @@ async def history_page(log: Log, state: State, request: GetOperationHistory) -> 
     name, until = operation.id.encode(), operation.sequence
     after = max(request.after, operation.first_sequence - 1)
     oldest, _ = await log.bounds()
-    told = OperationHistory(operation.id, [], begins_late=oldest > after + 1)
+    told = OperationHistory(operation.id, [], begins_late=oldest > after + 1, read_to=max(after, until))
     jobs = frozenset(request.jobs)
     page_bytes = read = read_bytes = 0
     async with aclosing(log.read(after, batch_bytes=BATCH_BYTES)) as entries:
@@ -76,7 +76,7 @@ async def history_page(log: Log, state: State, request: GetOperationHistory) -> 
                 page_bytes >= _HISTORY_PAGE_BYTES or read_bytes >= MOST_READ_BYTES or read >= _MOST_ENTRIES_OF_HISTORY
             )
             if is_full and entry.sequence < until:
-                return OperationHistory(told.operation, told.happenings, entry.sequence, told.begins_late)
+                return msgspec.structs.replace(told, next=entry.sequence, read_to=entry.sequence)
             await anyio.lowlevel.checkpoint()
     return told
 

@@ -30,6 +30,7 @@ from headrace.wire.operations import (
 )
 from headrace.wire.refusals import Refused
 from headrace.wire.start_plans import StartPlanned
+from headrace.wire.version import Counter
 from headrace_web.api.context import Context
 from headrace_web.api.endpoint import Endpoint, Event
 from headrace_web.api.pages import cursor_of, read_cursor
@@ -113,6 +114,8 @@ class HistoryRequest(msgspec.Struct, frozen=True):
     operation: str
     #: Only ended runs of jobs with these indexes; empty: all events.
     jobs: list[int] = []
+    #: Only events that were recorded after this point: the `after` of an event `read_to`. 0: all events.
+    after: Counter = 0
 
 
 class Streams(enum.StrEnum):
@@ -254,16 +257,20 @@ async def explain_operation(context: Context, request: OneOperation) -> Explaine
 
 
 async def get_history(context: Context, request: HistoryRequest) -> AsyncGenerator[Event, None]:
-    """Send the events of an operation that are still in the log, the oldest first, then `end`."""
+    """Send the events of an operation that are still in the log, the oldest first, then `end`.
+
+    After some events, and at the end, an event `read_to` has the value of `after` with which a later request gets only what follows.
+    """
     await context.client.get(request.operation)
 
     async def events() -> AsyncGenerator[Event, None]:
-        async for page in context.client.happenings.history(request.operation, request.jobs):
+        async for page in context.client.happenings.history(request.operation, request.jobs, after=request.after):
             if page.begins_late:
                 yield Event("begins_late", {})
             for happening in page.happenings:
                 fields = plain_happening(happening)
                 yield Event(str(fields["happened"]), fields)
+            yield Event("read_to", {"after": page.read_to})
 
     return events()
 

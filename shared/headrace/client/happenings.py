@@ -36,13 +36,16 @@ class Happenings:
         self._asker = asker
         self._follower = follower
 
-    async def history(self, operation: str, jobs: Sequence[int] = ()) -> AsyncGenerator[OperationHistory, None]:
+    async def history(
+        self, operation: str, jobs: Sequence[int] = (), *, after: int = 0
+    ) -> AsyncGenerator[OperationHistory, None]:
         """Yield pages of all entries that the log keeps of an operation, the oldest entries first.
 
+        With `after`, the `read_to` of an earlier page, yield only what the log got since that page.
         With `jobs`, the pages have only the ended runs of these jobs; at most 1,000 indexes are possible. Raises
         `Refused`, `Unanswered`, `BadInput`.
         """
-        request = GetOperationHistory(operation_id(operation), jobs=list(jobs))
+        request = GetOperationHistory(operation_id(operation), after, list(jobs))
         while True:
             page = await self._asker.ask("op.history", request, OperationHistory)
             yield page

@@ -256,6 +256,8 @@ class OperationHistory(msgspec.Struct, frozen=True, tag_field="refusal", tag="no
     next: Counter | None = None
     #: True if the log no longer has the beginning of the history.
     begins_late: bool = False
+    #: Value of `after` in a later request that asks for what the log got since this page; 0 from an admission before this release.
+    read_to: Counter = 0
 
 
 def time_of(happening: Happening) -> int:

@@ -60,7 +60,7 @@ def report(
 
 
 def read(
-    desk: Desk, name: str = "early", *, forget: int = 0, jobs: Sequence[int] = ()
+    desk: Desk, name: str = "early", *, after: int = 0, forget: int = 0, jobs: Sequence[int] = ()
 ) -> list[OperationHistory | NotFound]:
     """All pages, of a log that holds what the desk recorded and has forgotten the first entries of it."""
 
@@ -71,7 +71,7 @@ def read(
                 entry = encode_batch(1, [encode_event(event) for event in events], "admission-1", last)
                 await log.append(entry, expected_last=last, timeout_s=5.0)
             await log.forget(forget)
-            request, pages = GetOperationHistory(oid(name), jobs=list(jobs)), []
+            request, pages = GetOperationHistory(oid(name), after, list(jobs)), []
             while True:
                 page = await history_page(log, desk.state, request)
                 pages.append(page)
@@ -180,6 +180,19 @@ def test_pages_hold_together_what_one_page_would(
 
     assert len(pages) > 2
     assert told(pages) == whole
+
+
+def test_whoever_has_read_a_page_reads_what_follows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_pages, "_MOST_ENTRIES_OF_HISTORY", 2)
+    desk = a_desk()
+    whole, pages = told(read(desk)), read(desk)
+    ends = [page.read_to for page in pages if isinstance(page, OperationHistory)]
+
+    assert len(ends) == len(pages) > 2
+    for number, end in enumerate(ends, 1):
+        later = read(desk, after=end)
+        assert told(pages[:number]) + told(later) == whole
+        assert [page.read_to for page in later if isinstance(page, OperationHistory)] == (ends[number:] or ends[-1:])
 
 
 def test_an_operation_whose_first_entries_the_log_has_forgotten_says_so() -> None:

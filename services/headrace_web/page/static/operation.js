@@ -4,15 +4,17 @@ import { Actions } from "./actions.js";
 import { bar, barWords } from "./bars.js";
 import { facts, h, link, table, withCode } from "./draw.js";
 import { LogReader } from "./log.js";
-import { ask, follow, path } from "./session.js";
+import { ask, follow, path, Problem } from "./session.js";
 import { Life, Waterfall } from "./waterfall.js";
 import { amount, amounts, clock, count, duration, isOver, percent, poolName, stateWords, timeWords, waitsFor } from "./words.js";
 
 const LIMIT = 100;
 const RESULTS = ["completed", "failed", "aborted", "lost", "timed_out"];
-// Largest number of events on the page. The page pauses after it has read a history, this many times as long as the reading took.
+// Largest number of events on the page. The page pauses after it has read what is new in the history, this many times as long as the
+// reading took.
 const MOST_EVENTS = 200;
 const PAUSE_FACTOR = 10;
+const HISTORY_PATIENCE_MS = 500;
 
 export default function operation(view) {
   const [id] = view.names;
@@ -20,7 +22,8 @@ export default function operation(view) {
   let explained = null;
   let places = null;
   let jobs = null;
-  let history = { newest: [], failures: new Map(), life: new Life(), number: 0, beginsLate: false, isFinal: false };
+  const nothing = () => ({ newest: [], failures: new Map(), life: new Life(), number: 0, beginsLate: false });
+  const history = { ...nothing(), after: 0, isRead: false, isFinal: false, trouble: "" };
   let historyAgainAt = 0;
   let jobsOf = "";
   const actions = new Actions(view, () => [found]);
@@ -40,29 +43,51 @@ export default function operation(view) {
     ]);
     [found, explained, places] = [one, why, where];
     if (search === location.search) [jobs, jobsOf] = [page, search];
-    if (!history.isFinal && Date.now() >= historyAgainAt) await loadHistory(signal, isOver(one));
+    if (!history.isFinal && Date.now() >= historyAgainAt) {
+      const reading = readHistory(signal, isOver(one));
+      // The history of an operation with many jobs takes long, so the page waits for it only a moment.
+      const isRead = await Promise.race([reading.then(() => true), new Promise((done) => setTimeout(done, HISTORY_PATIENCE_MS))]);
+      if (!isRead) reading.then(() => signal.aborted || view.paint());
+    }
     log.keepUp(found);
   }
 
-  // A history that is read after the operation is over has everything.
-  async function loadHistory(signal, isFinal) {
+  // Read what is new in the history. A part is taken once it is known where to go on after it. What is read after the operation is over
+  // has everything.
+  async function readHistory(signal, isFinal) {
     const begun = Date.now();
-    const read = { newest: [], failures: new Map(), life: new Life(), number: 0, beginsLate: false, isFinal };
-    await follow(
-      path`/operations/${id}/history`,
-      (kind, event) => {
-        if (kind === "begins_late") read.beginsLate = true;
-        if (event.happened === undefined) return;
-        read.number += 1;
-        read.life.take(event);
-        read.newest.push(event);
-        if (read.newest.length > MOST_EVENTS) read.newest.shift();
-        if (event.happened === "job_ended" && event.result !== "completed") addFailure(read.failures, event);
-      },
-      signal,
-    );
-    history = read;
-    historyAgainAt = Date.now() + PAUSE_FACTOR * (Date.now() - begun);
+    historyAgainAt = Infinity;
+    history.trouble = "";
+    // An admission of the release before does not say where to go on, so everything is read again.
+    if (history.after === 0) Object.assign(history, nothing());
+    let events = [];
+    try {
+      await follow(
+        path`/operations/${id}/history`({ after: history.after }),
+        (kind, event) => {
+          if (kind === "begins_late") history.beginsLate = true;
+          if (kind === "problem") history.trouble = event.detail;
+          if (kind === "end") [history.isRead, history.isFinal] = [true, isFinal];
+          if (event.happened !== undefined) events.push(event);
+          if (kind !== "read_to") return;
+          events.forEach(takeEvent);
+          [history.after, events] = [event.after, []];
+        },
+        signal,
+      );
+    } catch (error) {
+      if (!(error instanceof Problem) && error.name !== "AbortError") throw error;
+      if (!signal.aborted) history.trouble = error.message;
+    }
+    historyAgainAt = signal.aborted ? 0 : Date.now() + PAUSE_FACTOR * (Date.now() - begun);
+  }
+
+  function takeEvent(event) {
+    history.number += 1;
+    history.life.take(event);
+    history.newest.push(event);
+    if (history.newest.length > MOST_EVENTS) history.newest.shift();
+    if (event.happened === "job_ended" && event.result !== "completed") addFailure(history.failures, event);
   }
 
   function paint() {
@@ -236,6 +261,8 @@ export default function operation(view) {
         newest,
         (each) => `${each.number}`,
       ),
+      history.trouble && h("p", { class: "bad" }, history.trouble),
+      !history.isRead && !history.trouble && h("p", { class: "faint" }, "Older events are read first; newer ones follow."),
       history.beginsLate && h("p", { class: "faint" }, "Older events are not kept any more."),
     ];
   }
