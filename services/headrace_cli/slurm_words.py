@@ -97,6 +97,10 @@ _DONE_OTHERWISE: Final = {
     "--pty": "`headrace shell`",
     "--nodes": "--gang, for jobs that start together or not at all; each job runs on one node",
 }
+#: Options of `docker run`, `kubectl` and similar commands.
+_OPTIONS_OF_OTHERS: Final = {"--cpus": "--cpu", "--queue": "--pool", "--replicas": "--jobs", "--workdir": "--cwd"}
+#: Options with which other commands return at once, as `headrace run` does without them.
+_RETURN_AT_ONCE: Final = frozenset({"--async", "--background", "--bg", "--detach", "--no-wait"})
 
 #: A time limit as Slurm's `-t` has it: minutes, or hours, minutes and seconds, perhaps after days.
 _TIME_OF_SLURM: Final = re.compile(r"\d+(-\d+)?(:\d\d){0,2}")
@@ -128,6 +132,10 @@ def said_here(words: Sequence[str]) -> str:
         name = word.partition("=")[0]
         if here := _OPTIONS.get(name) or _DONE_OTHERWISE.get(name):
             return f"instead of Slurm's {name}, use {here}"
+        if here := _OPTIONS_OF_OTHERS.get(name):
+            return f"instead of {name}, use {here}"
+        if name in _RETURN_AT_ONCE:
+            return f"leave {name} out: `headrace run` returns as soon as the operation is recorded, unless --wait or --follow is given"
     return ""
 
 

@@ -28,6 +28,8 @@ from headrace_cli.exit_statuses import Exit
         (["yarn", "node", "-list"], "YARN's `node` is `headrace node list` in Headrace"),
         (["application", "-kill", "application_17"], "YARN's `application -kill` is `headrace op abort` in Headrace"),
         (["qsub", "job.sh"], "instead of `qsub`, use `headrace run`"),
+        (["run", "--replicas=3", "--", "true"], "instead of --replicas, use --jobs"),
+        (["run", "--detach", "--", "true"], "leave --detach out: `headrace run` returns as soon as the operation"),
         (["op", "list", "ada"], "`headrace op list --help` shows what it accepts"),
     ],
 )
@@ -56,7 +58,8 @@ def test_what_is_told_is_there() -> None:
         named, _, _ = app.parse_commands(words.split())
         assert " ".join(named) == words
     options = {name for argument in app["run"].assemble_argument_collection() for name in argument.names}
-    assert {word for here in slurm_words._OPTIONS.values() for word in re.findall(r"--[a-z-]+", here)} <= options
+    told = [*slurm_words._OPTIONS.values(), *slurm_words._OPTIONS_OF_OTHERS.values()]
+    assert {word for here in told for word in re.findall(r"--[a-z-]+", here)} <= options
 
 
 @pytest.mark.parametrize(
@@ -76,4 +79,14 @@ def test_no_other_option_is_guessed_for_an_option_of_slurm(capsys: pytest.Captur
     assert run_command(["run", word, "--", "true"]) == Exit.USAGE
     said = capsys.readouterr().err
     assert f"instead of Slurm's {word}, use" in said
+    assert "Did you mean" not in said
+
+
+@pytest.mark.parametrize("word", sorted({*slurm_words._OPTIONS_OF_OTHERS, *slurm_words._RETURN_AT_ONCE}))
+def test_no_other_option_is_guessed_for_an_option_of_other_commands(
+    capsys: pytest.CaptureFixture[str], word: str
+) -> None:
+    assert run_command(["run", word, "--", "true"]) == Exit.USAGE
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"instead of {word}, use" in said or f"leave {word} out" in said
     assert "Did you mean" not in said
