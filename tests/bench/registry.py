@@ -15,6 +15,7 @@ import msgspec
 
 __all__ = [
     "REGISTRY",
+    "CannotMeasure",
     "Figure",
     "Measured",
     "Registry",
@@ -42,6 +43,10 @@ class Figure(msgspec.Struct, frozen=True):
         median = statistics.median(values)
         ratio = median / floor if floor else None
         return Figure(median, min(values), max(values), unit, len(values), floor, ratio)
+
+
+class CannotMeasure(Exception):
+    """This machine lacks what a figure needs. The text says what."""
 
 
 @dataclass(frozen=True, slots=True)
