@@ -272,7 +272,7 @@ async def test_an_answer_that_is_too_large_counts_as_a_failure(server: NatsServe
         serving = await bus.serve(word, handler)
         with pytest.raises(RequestTimeout):
             await bus.request(word, b"", timeout_s=0.1)
-        assert serving.statistics()["failed"] == 1
+        await eventually(lambda: serving.statistics()["failed"] == 1)
         assert bus.connected
 
 

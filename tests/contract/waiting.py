@@ -9,7 +9,7 @@ import anyio
 __all__ = ["eventually"]
 
 
-async def eventually(holds: Callable[[], object], *, within_s: float = 20.0) -> None:
+async def eventually(holds: Callable[[], object], *, within_s: float = 60.0) -> None:
     """Returns as soon as `holds()` is true; fails the test when that takes too long."""
     with anyio.fail_after(within_s):
         while not holds():  # noqa: ASYNC110 - that is what it is for
