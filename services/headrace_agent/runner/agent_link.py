@@ -23,6 +23,7 @@ from headrace.ids import operation_id
 from headrace.obs.logging import Logger
 from headrace.runtime.engine import NS_PER_MS
 from headrace_agent.runner.frames import SOCKET_NAME, BadFrame, FrameReader, pack, unpack
+from headrace_agent.runner.host.poll import Poll
 from headrace_agent.runner.protocol import (
     LARGEST_REQUEST_BYTES,
     Ended,
@@ -62,7 +63,7 @@ class _Connection:
 class AgentLink:
     """Listens on a socket in the state folder, for connections of processes of the user `uid`. Raises OSError if that is not possible."""
 
-    def __init__(self, state: str, poll: select.epoll, log: Logger, uid: int) -> None:
+    def __init__(self, state: str, poll: Poll, log: Logger, uid: int) -> None:
         self._poll = poll
         self._log = log
         self._uid = uid

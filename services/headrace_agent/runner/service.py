@@ -39,6 +39,7 @@ from headrace_agent.runner.files.log_retention import Retention
 from headrace_agent.runner.files.removal import Removal
 from headrace_agent.runner.files.scratch import ScratchFolders
 from headrace_agent.runner.host.interface import Host
+from headrace_agent.runner.host.poll import Poll
 from headrace_agent.runner.jobs.isolation import choose_isolation
 from headrace_agent.runner.jobs.launch import Launched, Launcher, NotStarted
 from headrace_agent.runner.jobs.leftovers import end_leftovers, lost
@@ -85,7 +86,7 @@ class Runner:
         self._host = host
         self._settings = settings
         self._log = log
-        self._poll = select.epoll()
+        self._poll = Poll()
         state = settings.state
         self._kept = KeptJobs(host.files, state)
         self._removal = Removal(host.files, f"{state}/trash")
@@ -130,7 +131,7 @@ class Runner:
 
     def step(self, most_ms: int = _LONGEST_WAIT_MS) -> bool:
         """Wait for events, at most `most_ms`, and handle them. Return True if the runner may end."""
-        for fd, mask in self._poll.poll(self._timeout_ms(most_ms) / 1000):
+        for fd, mask in self._poll.events(self._timeout_ms(most_ms) / 1000):
             self._on_event(fd, mask)
         # Ends of jobs are handled before messages: a job that a message starts may need what an ended job makes free.
         self._look()

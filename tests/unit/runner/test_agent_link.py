@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import select
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from headrace.runtime.engine import NS_PER_MS
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace_agent.runner.agent_link import AgentLink
 from headrace_agent.runner.frames import pack
+from headrace_agent.runner.host.poll import Poll
 from headrace_agent.runner.protocol import Ended, Hello, Recalled, Started, ToAgent
 from tests.unit.runner.builders import OPERATION, a_job
 from tests.unit.runner.harness import Agent
@@ -27,12 +28,12 @@ STARTED = Started(a_job(1), 100, 1, 1)
 @pytest.fixture
 def both(tmp_path: Path) -> Iterator[tuple[AgentLink, Agent]]:
     """The two ends of a conversation."""
-    with select.epoll() as poll:
+    with closing(Poll()) as poll:
         link = AgentLink(str(tmp_path), poll, logger(), os.getuid())
         agent = Agent(tmp_path)
         agent.say(Hello("incarnation-1"))
         while not link.connected:
-            for fd, mask in poll.poll():
+            for fd, mask in poll.events(5):
                 link.on_event(fd, mask)
             link.messages(1)
         yield link, agent

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import select
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from headrace.obs.logging import logger
 from headrace_agent.runner.agent_link import AgentLink
 from headrace_agent.runner.frames import BadFrame, FrameReader, connect, pack, unpack
+from headrace_agent.runner.host.poll import Poll
 from headrace_agent.runner.protocol import FullReport, Hello, Interrupt, KeptJob, NodeLease, Run, Started, ToRunner
 from tests.unit.runner.builders import a_job, a_run
 
@@ -66,10 +67,10 @@ def test_amounts_below_nothing_and_other_types_are_refused(change: dict[str, obj
 
 
 def test_another_users_process_is_shown_out(tmp_path: Path) -> None:
-    poll = select.epoll()
+    poll = Poll()
     link = AgentLink(str(tmp_path), poll, logger(), uid=os.getuid() + 1)
     stranger = connect(str(tmp_path))
-    for fd, mask in poll.poll(5):
+    for fd, mask in poll.events(5):
         link.on_event(fd, mask)
 
     assert stranger.recv(10) == b""
@@ -81,12 +82,12 @@ def test_another_users_process_is_shown_out(tmp_path: Path) -> None:
 
 def test_an_agent_that_is_still_reading_a_large_picture_is_not_taken_for_a_stuck_one(tmp_path: Path) -> None:
     """A thousand jobs with commands of 120 kB: it was cut off before it had read it, again and again."""
-    with select.epoll() as poll:
+    with closing(Poll()) as poll:
         link = AgentLink(str(tmp_path), poll, logger(), uid=os.getuid())
         with connect(str(tmp_path)) as agent:
             agent.sendall(pack(Hello("life-1")))
             for _ in range(2):
-                for fd, mask in poll.poll():
+                for fd, mask in poll.events(5):
                     link.on_event(fd, mask)
             assert link.messages(9) == [Hello("life-1")]
             started = Started(a_job(), 1, 1, 1)

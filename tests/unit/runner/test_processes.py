@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from headrace_agent.runner.files.scratch import ScratchFolders
 from headrace_agent.runner.host.files import LinuxFiles
 from headrace_agent.runner.host.interface import Host
 from headrace_agent.runner.host.linux_processes import LinuxProcesses, Reaped
+from headrace_agent.runner.host.poll import Poll
 from headrace_agent.runner.jobs.isolation import Isolation, JobUsage
 from headrace_agent.runner.jobs.launch import Launched, Launcher, NotStarted
 from headrace_agent.runner.jobs.leftovers import end_leftovers
@@ -41,7 +41,7 @@ class Measuring(Isolation):
 
 
 def a_table(folder: Path, processes: LinuxProcesses | None = None, isolation: Isolation | None = None) -> ProcessTable:
-    host, poll = Host(LinuxFiles(), processes or LinuxProcesses()), select.epoll()
+    host, poll = Host(LinuxFiles(), processes or LinuxProcesses()), Poll()
     settings = parse(["--state", str(folder)])
     for name in ("logs", "scratch"):
         (folder / name).mkdir()
@@ -58,7 +58,7 @@ def launch(table: ProcessTable, run: Run) -> int:
     """Starts a job, waits until its program runs, and returns its pid."""
     launched: Launched | NotStarted | None = table.begin(run)
     while launched is None:
-        [(fd, _)] = table._poll.poll(PATIENCE_S, 1)
+        fd, _ = next(table._poll.events(PATIENCE_S))
         if table.owns_start(fd) and (found := table.on_start(fd)) is not None:
             launched = found[1]
     assert isinstance(launched, Launched), launched

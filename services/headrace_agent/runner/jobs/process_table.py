@@ -20,6 +20,7 @@ from headrace_agent.runner.files.log_retention import Retention
 from headrace_agent.runner.files.scratch import ScratchFolders
 from headrace_agent.runner.host.interface import Host
 from headrace_agent.runner.host.linux_processes import Reaped
+from headrace_agent.runner.host.poll import Poll
 from headrace_agent.runner.jobs.beside import CommandsBesideJobs
 from headrace_agent.runner.jobs.isolation import Isolation
 from headrace_agent.runner.jobs.launch import Launched, Launcher, NotStarted
@@ -67,7 +68,7 @@ class ProcessTable:
         self,
         host: Host,
         settings: Settings,
-        poll: select.epoll,
+        poll: Poll,
         launcher: Launcher,
         isolation: Isolation,
         scratch: ScratchFolders,

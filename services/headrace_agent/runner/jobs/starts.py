@@ -17,6 +17,7 @@ from headrace.runtime.engine import Moment
 from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.files.job_log import job_name
 from headrace_agent.runner.host.interface import Host
+from headrace_agent.runner.host.poll import Poll
 from headrace_agent.runner.host.starting import CannotStart
 from headrace_agent.runner.jobs.launch import Begun, Launched, Launcher, NotStarted, too_slow
 from headrace_agent.runner.protocol import Run
@@ -30,7 +31,7 @@ _QUICK_MS: Final = 2
 class Starts:
     """The starts of jobs that are in progress. If `poll` reports an event of their descriptors, the caller must call `on_event`."""
 
-    def __init__(self, host: Host, poll: select.epoll, launcher: Launcher, timeout_ms: int) -> None:
+    def __init__(self, host: Host, poll: Poll, launcher: Launcher, timeout_ms: int) -> None:
         self._host = host
         self._poll = poll
         self._launcher = launcher

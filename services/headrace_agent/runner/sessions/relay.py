@@ -28,6 +28,7 @@ from headrace_agent.runner.effects import JobExit
 from headrace_agent.runner.files.job_log import job_fields, job_name
 from headrace_agent.runner.host.containers import find_container
 from headrace_agent.runner.host.interface import Host
+from headrace_agent.runner.host.poll import Poll
 from headrace_agent.runner.jobs.launch import Ends, Launcher, NotStarted, account_of
 from headrace_agent.runner.jobs.process_table import ProcessTable
 from headrace_agent.runner.protocol import Run, Turn, Turned
@@ -55,7 +56,7 @@ class Sessions:
     def __init__(
         self,
         host: Host,
-        poll: select.epoll,
+        poll: Poll,
         log: Logger,
         launcher: Launcher,
         jobs: ProcessTable,
