@@ -147,7 +147,7 @@ class FewRequests:
 
 @pytest.mark.parametrize(("jobs", "is_read"), [(10_000, True), (10_001, False)])
 def test_the_log_is_not_read_for_very_many_jobs_and_the_list_says_so(jobs: int, is_read: bool) -> None:
-    wishes = JobWishes.read(jobs=True, failed=False, job=None, limit=None)
+    wishes = JobWishes.read(jobs=True, failed=False, job=None, limit=None, json=True)
     assert wishes is not None
     client = FewRequests(jobs)
 
@@ -156,3 +156,16 @@ def test_the_log_is_not_read_for_very_many_jobs_and_the_list_says_so(jobs: int, 
     assert len(listed.rows) == jobs
     assert (bool(client.asked), bool(listed.ends)) == (is_read, is_read)
     assert len([*listed.notes()]) == (not is_read)
+
+
+@pytest.mark.parametrize(("jobs", "limit", "rows"), [(1_000, None, 1_000), (1_001, None, 1_000), (3_000, 2_000, 2_000)])
+def test_a_table_has_the_first_thousand_jobs_unless_more_are_asked_for(jobs: int, limit: int | None, rows: int) -> None:
+    """The table of an operation of a million jobs was printed after minutes, all at once."""
+    wishes = JobWishes.read(jobs=True, failed=False, job=None, limit=limit)
+    assert wishes is not None
+
+    listed = anyio.run(listed_jobs, cast("Client", FewRequests(jobs)), a_view(), wishes)
+
+    assert len(listed.rows) == rows
+    notes = [f"only the first {rows} are shown; --limit shows more"] if jobs > rows else []
+    assert [*listed.notes()] == notes

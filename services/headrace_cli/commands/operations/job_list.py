@@ -16,6 +16,8 @@ from headrace.wire.plain_values import plain
 
 #: Upper bound of the ended attempts whose figures are read from the log. A hundred thousand attempts would take some hundred requests.
 _MOST_ENDS: Final = 10_000
+#: Largest number of jobs in the table without `--limit`. A terminal of a person has no use for more.
+_MOST_ROWS: Final = 1_000
 #: Fields of an attempt's end that the JSON of a job has besides the fields of `JobRow`.
 _FIELDS_OF_END: Final = ("started_at_ms", "cpu_ms", "max_rss_bytes", "from_cgroup")
 
@@ -30,15 +32,19 @@ class JobWishes(NamedTuple):
     is_one: bool = False
 
     @staticmethod
-    def read(*, jobs: bool, failed: bool, job: int | None, limit: int | None) -> JobWishes | None:
-        """Return the jobs that the options name, or None without `--jobs`. Raises `BadInput` if the options cannot be combined."""
+    def read(jobs: bool, *, failed: bool, job: int | None, limit: int | None, json: bool = False) -> JobWishes | None:
+        """Return the jobs that the options name, or None without `--jobs`. Raises `BadInput` if the options cannot be combined.
+
+        Without a limit, JSON has all jobs, and a table the first 1,000.
+        """
         given = {"--failed": failed, "--job": job is not None, "--limit": limit is not None}
         without = [option for option, is_given in given.items() if is_given and not jobs]
         if without:
             raise BadInput.because("op get", f"{without[0]} needs --jobs, because it chooses among the listed jobs")
         if not jobs:
             return None
-        most = LARGEST_JOB_COUNT if limit is None else at_least("--limit", limit, 1)
+        unlimited = LARGEST_JOB_COUNT if json else _MOST_ROWS
+        most = unlimited if limit is None else at_least("--limit", limit, 1)
         results = (JobResult.FAILED, JobResult.TIMED_OUT) if failed else ()
         if job is None:
             return JobWishes(0, most, results)

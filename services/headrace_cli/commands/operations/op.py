@@ -190,13 +190,13 @@ def get(
     job
         With `--jobs`: only this job, by its index from 0.
     limit
-        With `--jobs`: the largest number of jobs to list, from the lowest index on.
+        With `--jobs`: the largest number of jobs to list, from the lowest index on. Default: 1000, or all with `--json`.
     shares
         Show every part of its share, for each resource.
     spec
         Print only the file from which `headrace run --spec` starts the same operation again.
     """
-    wishes = JobWishes.read(jobs=jobs, failed=failed, job=job, limit=limit)
+    wishes = JobWishes.read(jobs, failed=failed, job=job, limit=limit, json=common is not None and common.json)
 
     async def work(client: Client, screen: Screen) -> None:
         view = await client.get(await whole_id(client, operation))
