@@ -120,6 +120,10 @@ bench-peers: setup ## HyperQueue, Dask and Ray beside Headrace, the same jobs in
 bench-fleet: setup ## All services under a fleet of nodes, NODES=n of them (10000), OPERATIONS=n (10000), SECONDS=s (60), SHARE_CORES=1 without a core for the allocator; BENCH_JSON=file
 	@$(BIN)/python -m tests.bench.fleet --nodes $(or $(NODES),10000) --operations $(or $(OPERATIONS),10000) --seconds $(or $(SECONDS),60) $(if $(SHARE_CORES),--share-cores)
 
+.PHONY: bench-long
+bench-long: setup ## Admission after OPERATIONS=n finished operations (1000000), beside one that has just begun
+	@$(BIN)/python -m tests.bench.long_life $(or $(OPERATIONS),1000000)
+
 docs: setup ## Build the documentation site, with search and all pictures, into docs/build/site
 	$(BIN)/python docs/pictures/build.py
 
