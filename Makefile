@@ -109,11 +109,11 @@ soak-api: setup ## Random requests to the HTTP API for MINUTES=n (20), with SEED
 sim: setup ## Worlds that break in every way, SEEDS=n of them (200), from FIRST=f on (1)
 	$(BIN)/python -m tests.simulation --processes 0 --seeds $(or $(SEEDS),200) --first $(or $(FIRST),1)
 
-bench: setup ## Measure; ONLY=name for one, BENCH_JSON=file for figures
+bench: setup ## Measure; ONLY=name for one, BENCH_JSON=file for figures, BUSY=1 beside processes that spin
 	$(BIN)/python -m tests.bench
 
 .PHONY: bench-peers
-bench-peers: setup ## HyperQueue, Dask and Ray beside Headrace, the same jobs in the same minutes, ROUNDS=n times each (3)
+bench-peers: setup ## HyperQueue, Dask and Ray beside Headrace, the same jobs in the same minutes, ROUNDS=n times each (3); BUSY=1 beside processes that spin
 	@$(BIN)/python -m tests.bench.peers --rounds $(or $(ROUNDS),3)
 
 .PHONY: bench-fleet

@@ -1,6 +1,7 @@
 """Measures and prints a table: `python -m tests.bench`.
 
-ONLY=name,name measures some figures; BENCH_JSON=FILE writes all figures there as well. The exit status is 0 whatever the figures are: a
+ONLY=name,name measures some figures; BENCH_JSON=FILE writes all figures there as well. With BUSY=1 one process for each core spins
+meanwhile. The exit status is 0 whatever the figures are: a
 busy machine is no error.
 """
 
@@ -32,13 +33,15 @@ import tests.bench.web_load
 import tests.bench.web_tab
 import tests.bench.whole_stack  # noqa: F401
 from headrace.runtime.service import COLLECTOR_THRESHOLDS
+from tests.bench.busy import other_work
 from tests.bench.registry import REGISTRY, CannotMeasure, Figure, head_of_table, row_of_table, write_figures
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.bench",
-        description="Measures and prints a table. ONLY=name,name measures some, BENCH_JSON=FILE writes all there too.",
+        description="Measures and prints a table. ONLY=name,name measures some, BENCH_JSON=FILE writes all there too, "
+        "and with BUSY=1 one process for each core spins meanwhile.",
         epilog=f"figures: {', '.join(REGISTRY.figures)}",
     )
     parser.parse_args()
@@ -53,13 +56,14 @@ def main() -> int:
     width = max(len(figure.name) for figure in chosen)
     print(head_of_table(width))
     figures: dict[str, Figure] = {}
-    for each in chosen:
-        try:
-            got = figures[each.name] = each.measure()
-        except CannotMeasure as error:
-            print(f"{each.name:{width}}  not measured: {error}", flush=True)
-            continue
-        print(row_of_table(each, got, width), flush=True)
+    with other_work():
+        for each in chosen:
+            try:
+                got = figures[each.name] = each.measure()
+            except CannotMeasure as error:
+                print(f"{each.name:{width}}  not measured: {error}", flush=True)
+                continue
+            print(row_of_table(each, got, width), flush=True)
     write_figures(figures)
     return 0
 

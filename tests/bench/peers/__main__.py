@@ -1,6 +1,7 @@
 """`python -m tests.bench.peers`: HyperQueue, Dask and Ray beside Headrace, the same jobs in the same minutes.
 
 Each peer is installed into an environment of its own below `build/peers`. One that cannot be installed or run is named with the reason.
+With BUSY=1 one process for each core spins meanwhile.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import venv
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from tests.bench.busy import other_work
 
 _ROOT: Final = Path(__file__).parents[3]
 _ENVIRONMENTS: Final = _ROOT / "build" / "peers"
@@ -57,13 +60,14 @@ def main() -> int:
         parser.error(f"there is no peer {unknown[0]}, there are: {', '.join(_PEERS)}")
     systems = [Peer(_OWN, sys.executable, "own"), *_installed(names)]
     results: dict[str, list[Result]] = {system.name: [] for system in systems}
-    for number in range(wished.rounds):
-        for system in systems:
-            print(f"round {number + 1} of {wished.rounds}: {system.name}", file=sys.stderr, flush=True)
-            try:
-                results[system.name].append(_run(system, wished.jobs, wished.starts))
-            except Failed as failure:
-                print(f"{system.name} was not measured: {failure}", file=sys.stderr)
+    with other_work():
+        for number in range(wished.rounds):
+            for system in systems:
+                print(f"round {number + 1} of {wished.rounds}: {system.name}", file=sys.stderr, flush=True)
+                try:
+                    results[system.name].append(_run(system, wished.jobs, wished.starts))
+                except Failed as failure:
+                    print(f"{system.name} was not measured: {failure}", file=sys.stderr)
     _print_table(results)
     return 0 if results[_OWN] else 1
 
