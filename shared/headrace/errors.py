@@ -71,7 +71,7 @@ def shortened(text: str) -> str:
 
 def wrong_value(value: str, expected: str) -> str:
     """Return the message about a wrong value, without its place."""
-    return f"{value} cannot be used; {said_of(expected)}"
+    return f"{value or 'an empty text'} cannot be used; {said_of(expected)}"
 
 
 def said_of(expected: str) -> str:

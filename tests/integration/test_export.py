@@ -61,11 +61,13 @@ async def test_a_file_goes_on_after_its_last_operation_and_drops_a_line_that_was
         # A kill between the second line and the position file, in the middle of the third line.
         (it.state / "ended.jsonl.position").unlink()
         it.file.write_bytes(whole + b'{"operation": "thr')
-        await it.run("export", "operations", "ended.jsonl")
-        await it.run("export", "operations", "ended.jsonl")
+        told = await it.run("export", "operations", "ended.jsonl")
+        as_json = await it.run("export", "operations", "ended.jsonl", "--json")
         last = json.loads(it.file.read_bytes().splitlines()[-1])
 
         assert it.lines() == ["one", "two", "three"]
+        assert told.stderr == "1 operation exported to ended.jsonl\n"
+        assert json.loads(as_json.stdout) == {"target": "ended.jsonl", "operations": 0, "incomplete": 0}
         assert (first["user"], first["pool"], first["state"], first["cause"]) == (
             "anna",
             "research",

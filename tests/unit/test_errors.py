@@ -36,6 +36,7 @@ def test_a_wrong_value_is_shown_with_what_is_accepted() -> None:
     assert str(error) == "cpu: 'x' cannot be used; expected a number of cores"
     assert str(error.at("--cpu")) == "--cpu: 'x' cannot be used; expected a number of cores"
     assert BadRequest.of(error).text() == "cpu: x cannot be used; expected a number of cores"
+    assert BadRequest("member", "", "a name").text() == "member: an empty text cannot be used; expected a name"
 
 
 def test_input_in_which_no_value_is_wrong_is_refused_with_a_sentence() -> None:

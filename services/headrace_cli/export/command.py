@@ -13,6 +13,7 @@ from cyclopts import App, Parameter
 
 from headrace.client import Client
 from headrace.client.finished import FinishedPage, LogPosition
+from headrace.counted import counted
 from headrace.errors import BadInput
 from headrace.installation.extras import require
 from headrace.runtime.clock import SystemClock
@@ -81,7 +82,11 @@ class _Exporting:
 
     def tell(self, screen: Screen) -> None:
         """Say what was exported."""
-        screen.say(f"{self.count} operations exported to {self.target}", whole=True)
+        if screen.json and self.target != _STDOUT:
+            screen.show_json({"target": self.target, "operations": self.count, "incomplete": self.incomplete})
+            return
+        place = "standard output" if self.target == _STDOUT else self.target
+        screen.say(f"{counted(self.count, 'operation')} exported to {place}", whole=True)
         if self.incomplete:
             screen.say(
                 f"{self.incomplete} of these operations began before the first entry of the log: only their ends are known"

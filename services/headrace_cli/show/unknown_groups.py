@@ -40,5 +40,5 @@ def _warnings(named: Iterable[str], known: list[str]) -> Iterator[str]:
     for name in named:
         if name not in known:
             similar = near(name, known)
-            hint = f"; did you mean {' or '.join(similar)}?" if similar else ""
+            hint = f" (did you mean {' or '.join(similar)}?)" if similar else ""
             yield f"there is no group {name!r} in Headrace{hint}. It has members only if the host of admission knows it"

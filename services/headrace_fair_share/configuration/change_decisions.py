@@ -281,8 +281,6 @@ def _option_warnings(tree: PoolTree) -> list[str]:
 
 def _rule_warnings(text: str, tree: PoolTree) -> Iterator[str]:
     rule = parse_rule(text, "placement_rules")
-    if rule.name in (RuleName.PRIMARY_GROUP, RuleName.SECONDARY_GROUP):
-        yield f"{text} uses groups of users, which are not known here; a start that reaches this rule is refused"
     if rule.name is RuleName.DEFAULT and rule.pool not in tree.pools:
         then = (
             "the next rule is tried"

@@ -104,8 +104,6 @@ def test_placement_rules_that_lead_nowhere_yet_are_told() -> None:
     configuration.on_stored(stored(a_tree(pools, {"placement_rules": rules}), 1))
 
     assert configuration.alerts() == [
-        "placement_rules: primary_group existing uses groups of users, which are not known here; a start that reaches this "
-        "rule is refused",
         "placement_rules: nested_user default a places no user without a configured pool: a does not set "
         "create_ephemeral_subpools",
         "placement_rules: there is no pool b for default b; it is made as an ephemeral pool for the first operation there",
