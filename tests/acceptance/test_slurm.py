@@ -90,6 +90,9 @@ def test_whatever_has_no_counterpart_is_named_and_nothing_starts(slurm: Slurm) -
     slurm.script("alone.sh", "#SBATCH --exclusive\ntrue\n")
 
     assert "line 2 of alone.sh: --exclusive has no counterpart" in slurm.run("sbatch", "alone.sh", expect=1).stderr
+    assert (
+        slurm.run("sbatch", "missing.sh", expect=1).stderr == "sbatch: error: missing.sh: No such file or directory\n"
+    )
     assert "headrace shell" in slurm.run("srun", "--pty", "bash", expect=1).stderr
     assert "did you mean show?" in slurm.run("scontrol", "shw", expect=1).stderr
     assert slurm.say("sacct", "-nX", "-o", "JobID") == before

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-import test
+import test  # type: ignore[import-not-found]
 
 import headrace
 from tests.support.headrace_up import Up

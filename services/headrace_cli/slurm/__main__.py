@@ -72,6 +72,13 @@ def run(command: str, words: list[str]) -> int:
     return anyio.run(talk)
 
 
+def _text(cause: HeadraceError | OSError) -> str:
+    """Return the message of an error. The message about a file begins with the name of the file."""
+    if isinstance(cause, OSError) and cause.filename is not None:
+        return f"{cause.filename}: {cause.strerror}"
+    return str(cause)
+
+
 def main(words: list[str]) -> None:
     """Run the command that the first word names, and end the process. Errors are written as Slurm writes them."""
     # No garbage is collected, as in the command `headrace`: a short process ends before there is garbage worth collecting.
@@ -94,7 +101,7 @@ def main(words: list[str]) -> None:
         if not isinstance(cause, HeadraceError | OSError):
             raise
         gone = "Unable to contact slurm controller: " if isinstance(cause, NotRunning | Unanswered) else ""
-        say(command, f"error: {gone}{cause}")
+        say(command, f"error: {gone}{_text(cause)}")
         sys.exit(1)
     sys.exit(status)
 

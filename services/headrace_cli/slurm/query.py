@@ -117,7 +117,10 @@ def parse_moment_ms(text: str, place: str, now_ms: int) -> int:
         raise BadInput(place, text, "a time such as now-2days")
     if word in ("today", "midnight"):
         return parse_timestamp_ms("0:00", place=place, now_ms=now_ms)
-    return parse_timestamp_ms(text.strip().upper().replace("NOW", "now"), place=place, now_ms=now_ms)
+    try:
+        return parse_timestamp_ms(text.strip().upper().replace("NOW", "now"), place=place, now_ms=now_ms)
+    except BadInput as error:
+        raise BadInput(place, text, error.expected) from None
 
 
 class Found:

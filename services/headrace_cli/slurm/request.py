@@ -91,6 +91,8 @@ def size_of(given: Given) -> Size:
     nodes = given.one("nodes")
     if nodes is not None and _count(nodes.partition("-")[0], "--nodes") > 1:
         raise NoCounterpart(f"--nodes={nodes}", "--nodes=1: all tasks of a job run on one node")
+    if (kind := given.one("mpi")) not in (None, "none"):
+        raise NoCounterpart(f"--mpi={kind}", "mpirun in place of srun: no process manager of MPI runs here")
     gpus, gpu_type = _gpus(given)
     per_node = given.one("ntasks-per-node")
     if (text := given.one("ntasks")) is not None:

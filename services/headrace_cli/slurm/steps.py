@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from headrace.errors import BadInput
-from headrace_cli.slurm.command_line import Given, NoCounterpart
+from headrace_cli.slurm.command_line import Given
 from headrace_cli.slurm.request import OF_ONE_JOB, exported, size_of
 from headrace_cli.slurm.values import in_pattern
 
@@ -39,8 +39,6 @@ def run_step(given: Given) -> int:
     own = os.environ
     if not given.words:
         raise BadInput.because("srun", "no command is given. Name a command, such as srun ./work")
-    if (kind := given.one("mpi")) not in (None, "none"):
-        raise NoCounterpart(f"--mpi={kind}", "mpirun in place of srun: no process manager of MPI runs here")
     asked = given.over(_of_job(own))
     size = size_of(asked)
     cores = own.get("SLURM_CPUS_ON_NODE", "")

@@ -4,7 +4,8 @@
         operation = client.run(["python", "work.py"], pool="research", jobs=50, memory="512M")
         view = operation.wait()
 
-The methods are those of `headrace.client.Client`, with the same arguments, results and errors. The methods run in an event loop in a
+The methods are those of `headrace.client.Client`, with the same arguments, results and errors; only sessions and callbacks, which need an
+event loop, are missing. The methods run in an event loop in a
 separate thread, so several threads may share one client. A forked process must make a client of its own.
 """
 
@@ -22,12 +23,16 @@ import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from headrace.client import client as asynchronous
-from headrace.client.admission import Files, Persons
+from headrace.client.admission import DryRuns, Files, Groups, Hosts, Persons
 from headrace.client.connecting import connect
+from headrace.client.consumption import Consumption
+from headrace.client.finished import FinishedOperations
 from headrace.client.happenings import Happenings
 from headrace.client.pools import Pools
+from headrace.client.processes import Processes
+from headrace.client.tokens import Tokens
 from headrace.client.trees import Trees
-from headrace.ids import UserName
+from headrace.ids import TreeName, UserName
 from headrace.wire.operations import StartAnswer
 
 P = ParamSpec("P")
@@ -138,7 +143,14 @@ class Client(_Calls[asynchronous.Client]):
         self.trees = TreeCalls(portal, self._target.trees)
         self.happenings = HappeningCalls(portal, self._target.happenings)
         self.persons = PersonCalls(portal, self._target.persons)
+        self.groups = GroupCalls(portal, self._target.groups)
+        self.tokens = TokenCalls(portal, self._target.tokens)
         self.files = FileCalls(portal, self._target.files)
+        self.starts = DryRunCalls(portal, self._target.starts)
+        self.consumption = ConsumptionCalls(portal, self._target.consumption)
+        self.finished = FinishedCalls(portal, self._target.finished)
+        self.hosts = HostCalls(portal, self._target.hosts)
+        self.processes = ProcessCalls(portal, self._target.processes)
 
     def __enter__(self) -> Self:
         return self
@@ -182,6 +194,8 @@ class Client(_Calls[asynchronous.Client]):
     nodes = _call(asynchronous.Client.nodes)
     change_node = _call(asynchronous.Client.change_node)
     logs = _iteration(asynchronous.Client.logs)
+    scan = _call(asynchronous.Client.scan)
+    trace_heartbeat = _call(asynchronous.Client.trace_heartbeat)
 
 
 class Operation(_Calls[asynchronous.Operation]):
@@ -212,15 +226,31 @@ class Operation(_Calls[asynchronous.Operation]):
 class PoolCalls(_Calls[Pools]):
     """The pools of one tree. See `headrace.client.Pools` for each method."""
 
+    def of(self, tree: TreeName) -> PoolCalls:
+        """Return the pools of another tree."""
+        return PoolCalls(self._portal, self._target.of(tree))
+
+    @property
+    def revision(self) -> int:
+        """The newest revision of the pool configuration that a change through this client made; 0 for none."""
+        return self._target.revision
+
     list = _call(Pools.list)
+    page = _call(Pools.page)
+    at = _call(Pools.at)
+    named_in = _call(Pools.named_in)
     explain = _call(Pools.explain)
     preemptions = _call(Pools.preemptions)
+    progress = _call(Pools.progress)
+    starving = _call(Pools.starving)
     history = _call(Pools.history)
+    lost_work = _call(Pools.lost_work)
     create = _call(Pools.create)
     set = _call(Pools.set)
     remove = _call(Pools.remove)
     change = _call(Pools.change)
     what_if = _call(Pools.what_if)
+    move_to_tree = _call(Pools.move_to_tree)
 
 
 class TreeCalls(_Calls[Trees]):
@@ -237,6 +267,7 @@ class HappeningCalls(_Calls[Happenings]):
 
     history = _iteration(Happenings.history)
     ends = _call(Happenings.ends)
+    log = _iteration(Happenings.log)
     since = _iteration(Happenings.since)
 
 
@@ -244,6 +275,61 @@ class PersonCalls(_Calls[Persons]):
     """Requests about the caller's own rights."""
 
     rights = _call(Persons.rights)
+    rights_on = _call(Persons.rights_on)
+
+
+class GroupCalls(_Calls[Groups]):
+    """Groups of people. See `headrace.client.admission.Groups` for each method."""
+
+    list = _call(Groups.list)
+    get = _call(Groups.get)
+    create = _call(Groups.create)
+    add = _call(Groups.add)
+    remove = _call(Groups.remove)
+    delete = _call(Groups.delete)
+
+
+class TokenCalls(_Calls[Tokens]):
+    """Access tokens of the caller. See `headrace.client.tokens.Tokens` for each method."""
+
+    create = _call(Tokens.create)
+    list = _call(Tokens.list)
+    revoke = _call(Tokens.revoke)
+
+
+class ConsumptionCalls(_Calls[Consumption]):
+    """Sums of what finished runs consumed. See `headrace.client.consumption.Consumption`."""
+
+    summed = _call(Consumption.summed)
+
+
+class FinishedCalls(_Calls[FinishedOperations]):
+    """Finished operations, each once. See `headrace.client.finished.FinishedOperations`."""
+
+    pages = _iteration(FinishedOperations.pages)
+
+
+class DryRunCalls(_Calls[DryRuns]):
+    """What a start would do. See `headrace.client.admission.DryRuns` for each method."""
+
+    plan = _call(DryRuns.plan)
+    fit = _call(DryRuns.fit)
+    shares = _call(DryRuns.shares)
+
+
+class HostCalls(_Calls[Hosts]):
+    """Enrolled nodes. See `headrace.client.admission.Hosts` for each method."""
+
+    make_token = _call(Hosts.make_token)
+    get = _call(Hosts.get)
+    page = _call(Hosts.page)
+
+
+class ProcessCalls(_Calls[Processes]):
+    """The processes of services. See `headrace.client.processes.Processes` for each method."""
+
+    list = _call(Processes.list)
+    figures = _call(Processes.figures)
 
 
 class FileCalls(_Calls[Files]):

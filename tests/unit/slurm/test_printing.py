@@ -231,7 +231,7 @@ def test_moments_are_read_as_slurm_writes_them() -> None:
 
     assert [(NOW_MS - parse_moment_ms(text, "-S", NOW_MS)) // 1000 for text in moments] == expected
     for wrong in ("now-2moons", "soon"):
-        with pytest.raises(BadInput, match=wrong.upper() if wrong == "soon" else wrong):
+        with pytest.raises(BadInput, match=f"-S: '{wrong}'"):
             parse_moment_ms(wrong, "-S", NOW_MS)
 
 

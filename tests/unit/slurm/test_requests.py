@@ -18,9 +18,9 @@ from headrace.wire.preemption import InterruptSignal
 from headrace.wire.refusals import BadRequest, Refused
 from headrace_cli.slurm.command_line import NoCounterpart
 from headrace_cli.slurm.numbers import operation_of
-from headrace_cli.slurm.options import SBATCH
+from headrace_cli.slurm.options import SBATCH, SRUN
 from headrace_cli.slurm.pools_file import PoolsFile, choose, parse_pools_file
-from headrace_cli.slurm.request import Submitter, submission
+from headrace_cli.slurm.request import Submitter, size_of, submission
 from headrace_cli.slurm.submit import _start
 
 ME = Submitter(
@@ -165,6 +165,12 @@ def test_without_a_file_names_are_names_of_pools() -> None:
 def test_a_value_without_a_counterpart_is_refused(words: list[str], told: str) -> None:
     with pytest.raises(NoCounterpart, match=told):
         spec(*words)
+
+
+def test_srun_refuses_a_process_manager_of_mpi_in_a_job_and_outside() -> None:
+    assert size_of(SRUN.read(["--mpi=none", "-n", "2", "hostname"])).tasks == 2
+    with pytest.raises(NoCounterpart, match="--mpi=pmix has no counterpart in Headrace; use mpirun"):
+        size_of(SRUN.read(["--mpi=pmix", "hostname"]))
 
 
 @pytest.mark.parametrize(
