@@ -10,7 +10,7 @@ from tests.support.headrace_up import Up
 
 __all__ = ["Slurm"]
 
-_LIMIT_S = 120.0
+_LIMIT_S = 300.0
 
 
 class Slurm:

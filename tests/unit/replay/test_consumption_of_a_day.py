@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
 from random import Random
 
 import pytest
@@ -21,30 +23,29 @@ MIDNIGHT_S = (-NOON_MS % DAY_MS) // 1000
 
 
 def a_day(seed: int) -> Day:
-    """Three persons start more in three pools than four cores can run, across midnight; some jobs fail and are retried."""
+    """Three persons start more in three pools than four cores can run, for 24 hours around midnight; some jobs fail and are retried."""
     random, day = Random(seed), Day()
-    for number in range(12):
-        name, began_s = f"operation-{number:02}", MIDNIGHT_S - random.randint(0, 60)
-        day.start(
-            name,
-            random.choice(["adhoc", "research", "nightly"]),
-            3,
-            began_s,
-            user=random.choice(["anna", "ben", "carl"]),
-        )
+    recorded: list[tuple[float, Callable[[], None]]] = []
+    for number in range(48):
+        name, began_s = f"operation-{number:02}", MIDNIGHT_S + random.randint(-43_000, 10_000)
+        pool, user = random.choice(["adhoc", "research", "nightly"]), random.choice(["anna", "ben", "carl"])
+        recorded.append((began_s, partial(day.start, name, pool, 3, began_s, user=user)))
         for index in range(3):
-            ended_s = began_s + random.uniform(1, 20)
-            if random.random() < 0.3:
-                day.end(name, index, began_s, ended_s, JobResult.FAILED)
-                day.end(name, index, ended_s, ended_s + 7, attempt=2)
-            else:
-                day.end(name, index, began_s, ended_s)
+            ended_s = began_s + random.uniform(10, 3_000)
+            fails = random.random() < 0.1
+            result = JobResult.FAILED if fails else JobResult.COMPLETED
+            recorded.append((ended_s, partial(day.end, name, index, began_s, ended_s, result)))
+            if fails:
+                again_s = ended_s + 700
+                recorded.append((again_s, partial(day.end, name, index, ended_s, again_s, attempt=2)))
+    for _, record in sorted(recorded, key=lambda each: each[0]):
+        record()
     return day
 
 
 def test_the_sum_over_persons_is_the_integral_of_usage() -> None:
     tree = a_tree(adhoc=1, research=2, nightly=1)
-    task = a_day(1).task(tree, MIDNIGHT_S - 60, MIDNIGHT_S + 240, step_ms=2_000)
+    task = a_day(1).task(tree, MIDNIGHT_S - 43_200, MIDNIGHT_S + 43_200, step_ms=60_000)
     account = ReplayAccount(Stretches(task.since_ms, task.until_ms), Counted.of(task.resource))
     world = World(task, Recording(task), tree, account, lambda _: None)
     world.run()
@@ -59,7 +60,7 @@ def test_the_sum_over_persons_is_the_integral_of_usage() -> None:
     usage = {pool: hours(series) for pool, series in account.usage.of.items()}
     assert task.resource == RESOURCE_NAMES[1]
     assert {pool: each.allotted_core_s / 3_600 for pool, each in sums.items()} == pytest.approx(usage, rel=1e-6)
-    assert sum(each.runs for each in sums.values()) >= 36
+    assert sum(each.runs for each in sums.values()) >= 144
     assert len(persons) == 3
     assert len(sums) == 3
     assert len(days) == 2
