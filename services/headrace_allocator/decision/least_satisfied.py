@@ -28,7 +28,7 @@ from headrace.wire.snapshots import PreemptionPriority, ShareItem
 from headrace_allocator.decision.job_classes import ALL_CLASSES, Bucket, JobClass, JobClasses, is_high_priority
 from headrace_allocator.decision.pool_order import Entry, PoolOrder, remove_entry
 from headrace_allocator.decision.start_limits import only_by_preemption
-from headrace_allocator.facts.operations import Operation, lasts_ms, waits_for_a_turn
+from headrace_allocator.facts.operations import Operation, is_owed_a_job, lasts_ms, waits_for_a_turn
 from headrace_allocator.facts.pool_tree import PoolState, PoolStates
 
 
@@ -81,6 +81,8 @@ class _Place(msgspec.Struct, eq=False):
     job_class: JobClass
     number: int
     bucket: Bucket
+    #: True if the operation is owed another whole job, so that its entry is in `PoolOrder.owed` too.
+    is_owed: bool = False
 
 
 class LeastSatisfied:
@@ -109,6 +111,7 @@ class LeastSatisfied:
         """Enter an operation, or move it to another position."""
         place = self._places.get(operation.id)
         spec, made_of = operation.spec, self._made_of(operation)
+        is_owed = is_owed_a_job(operation, operation.held)
         if place is not None and (place.made_of != made_of or operation.limited or operation.gang is not None):
             if place.made_of[0] is not spec or place.job_class != self._class_of(operation):
                 self.remove(operation.id)
@@ -116,10 +119,12 @@ class LeastSatisfied:
             else:
                 place.made_of = made_of
         if place is not None:
-            if place.entry == entry:
+            if place.entry == entry and place.is_owed == is_owed:
                 return
             entries = place.pool.buckets[place.bucket]
             remove_entry(entries, place.entry)
+            if place.is_owed:
+                remove_entry(place.pool.owed, place.entry)
         else:
             job_class = self._class_of(operation)
             number, bucket = self.classes.enter(job_class), self.classes.bucket(job_class)
@@ -131,8 +136,10 @@ class LeastSatisfied:
             entries = pool.buckets.setdefault(place.bucket, [])
             if operation.limited:
                 self.came_in[operation.id] = None
-        place.entry = entry
+        place.entry, place.is_owed = entry, is_owed
         insort(entries, entry)
+        if is_owed:
+            insort(place.pool.owed, entry)
         self._stale.add(place.pool)
 
     def remove(self, operation: OperationId) -> None:
@@ -143,6 +150,8 @@ class LeastSatisfied:
         self.classes.leave(place.number)
         entries = place.pool.buckets[place.bucket]
         remove_entry(entries, place.entry)
+        if place.is_owed:
+            remove_entry(place.pool.owed, place.entry)
         if not entries:
             del place.pool.buckets[place.bucket]
         for pool in list(place.pool.path()):
@@ -180,6 +189,11 @@ class LeastSatisfied:
     def is_in_its_class(self, operation: Operation) -> bool:
         """True if the class under which the operation is listed in the order is the class that follows from the present facts."""
         return self._places[operation.id].job_class == self._class_of(operation)
+
+    def has_owed_right(self, operation: Operation) -> bool:
+        """True if the order has the operation as owed another whole job exactly if the present facts say so."""
+        place = self._places[operation.id]
+        return place.is_owed == (place.entry in place.pool.owed) == is_owed_a_job(operation, operation.held)
 
     def number(self, operation: OperationId) -> int:
         """Return the class number of an operation's jobs. The operation must be in the order."""

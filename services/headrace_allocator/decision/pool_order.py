@@ -28,7 +28,7 @@ class PoolOrder:
     """The operations and child pools of one pool that may get a job, in their order."""
 
     __slots__ = (
-        "above", "below", "below_by_class", "buckets", "children", "classes", "counts", "entry", "name", "open", "shut",
+        "above", "below", "below_by_class", "buckets", "children", "classes", "counts", "entry", "name", "open", "owed", "shut",
     )  # fmt: skip
 
     def __init__(self, name: PoolName, above: PoolOrder | None) -> None:
@@ -40,6 +40,8 @@ class PoolOrder:
         self.children: list[Entry] = []
         #: By bucket of job sizes, the sorted entries of the operations of this pool.
         self.buckets: dict[Bucket, list[Entry]] = {}
+        #: The sorted entries of the operations of this pool that are owed another whole job.
+        self.owed: list[Entry] = []
         #: Number of operations in this pool and all pools below, by the class of their jobs.
         self.counts: Counter[int] = Counter()
         #: The set of the classes in `counts`, one bit per class.

@@ -286,6 +286,8 @@ class Ranking:
             return [f"{name}: is in the order and is not known"]
         if self._why_held_back(operation) is not None or entry != self._entry(operation):
             return [f"{name}: its position in the order does not follow from the facts"]
+        if not self.order.has_owed_right(operation):
+            return [f"{name}: whether it is listed as owed a job does not follow from the facts"]
         return (
             [] if self.order.is_in_its_class(operation) else [f"{name}: its job class does not follow from the facts"]
         )

@@ -165,9 +165,14 @@ class _Heads:
 
     __slots__ = ("_heap", "fitting")
 
-    def __init__(self, order: PoolOrder, fitting: int) -> None:
+    def __init__(self, order: PoolOrder, fitting: int, *, owed_only: bool) -> None:
         self.fitting = fitting
-        lists = [iter(entries) for bucket, entries in order.buckets.items() if bucket.classes & fitting]
+        if owed_only:
+            # A pool may have thousands of operations of which none is owed a whole job. A walk over all of them took most of the time of
+            # such a heartbeat.
+            lists = [iter(order.owed)] if order.owed else []
+        else:
+            lists = [iter(entries) for bucket, entries in order.buckets.items() if bucket.classes & fitting]
         self._heap: list[tuple[Entry, Iterator[Entry]]] = [(next(entries), entries) for entries in lists]
         heapify(self._heap)
 
@@ -330,10 +335,12 @@ class Overlay:
         return self.view.order.classes.below(most, pool.charged + added_below(self, pool))
 
     def operations_of(self, order: PoolOrder, fitting: int) -> Iterator[Entry]:
-        """Yield the operations of a pool in order. Operations without a job of these classes may be left out."""
+        """Yield the operations of a pool in order. Operations without a job of these classes, and those that `owed_only`
+        excludes, may be left out.
+        """
         heads = self._heads.get(order.name)
         if heads is None or fitting & ~heads.fitting:
-            heads = self._heads[order.name] = _Heads(order, fitting)
+            heads = self._heads[order.name] = _Heads(order, fitting, owed_only=self.owed_only)
         heads.fitting = fitting
         touched = self._touched_in.get(order.name)
         return iter(heads) if touched is None else touched.among(heads, self._entry)
