@@ -213,7 +213,7 @@ def planned(workload: Workload, task: SimulationTask) -> Plan:
     if task.feedback:
         _follow(plan, ends_ms)
     if not plan.submissions:
-        raise BadInput.because("workload", "no job of the workload can be simulated: " + _reasons(plan.left_out))
+        raise BadInput.because("workload", "no job of the workload can be simulated: " + _reasons(workload, plan))
     return plan
 
 
@@ -279,5 +279,9 @@ def _user_of(name: str) -> str:
         return _NOBODY
 
 
-def _reasons(left_out: Counter[str]) -> str:
-    return ", ".join(f"{count} {reason}" for reason, count in left_out.items()) or "it has none"
+def _reasons(workload: Workload, plan: Plan) -> str:
+    reasons = [f"{count} {reason}" for reason, count in plan.left_out.items()]
+    if workload.damaged:
+        line, why = workload.damaged[0]
+        reasons.append(f"{workload.damaged_count} lines cannot be read, the first is line {line}: {why}")
+    return ", ".join(reasons) or "it has none"

@@ -273,6 +273,13 @@ def test_processors_that_belong_together_become_jobs_as_wide_as_a_node(count: in
     assert one.size.memory == one.size.cpu // 100 * 4 * _GIB
 
 
+def test_a_workload_without_a_readable_line_is_refused_with_the_first_reason() -> None:
+    workload = Workload("swf", [], damaged=[(3, "4 values"), (4, "1 value")], damaged_count=7)
+    task = SimulationTask("x", [setup()], nodes=[nodes(1, 4)])
+    with pytest.raises(BadInput, match="7 lines cannot be read, the first is line 3: 4 values"):
+        planned(workload, task)
+
+
 def test_nodes_of_the_workload_are_taken_and_named_unless_the_user_gives_some() -> None:
     workload = Workload("swf", [a_job(1, 0, 10)], [WorkloadNode(3, Resources(user_slots=1, cpu=100))])
     own, given_ones = (planned(workload, SimulationTask("x", [setup()], nodes=of)) for of in ([], [nodes(2, 8)]))
