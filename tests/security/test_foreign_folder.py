@@ -1,4 +1,4 @@
-"""Calls of an executor import no module that another account of the node has put into the folder of the caller."""
+"""Folders into which another account can put files: executors import nothing from them, and `slurm install` writes nothing into them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from headrace.errors import BadInput
 from headrace.executor.job import is_trusted
+from headrace_cli.slurm.command import install
 
 
 def test_a_folder_of_another_account_below_a_folder_that_everybody_can_write_is_not_used(
@@ -29,3 +31,48 @@ def test_a_folder_of_another_account_below_a_folder_that_everybody_can_write_is_
 
     everybodys.chmod(0o755)
     assert is_trusted(str(project)) is (os.geteuid() == 0)
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777])
+def test_a_folder_that_everybody_can_write_is_not_used(tmp_path: Path, mode: int) -> None:
+    tmp_path.chmod(mode)
+    assert not is_trusted(str(tmp_path))
+
+
+def test_a_folder_that_everybody_can_replace_is_not_used(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    tmp_path.chmod(0o777)
+    assert not is_trusted(str(project))
+
+
+@pytest.mark.parametrize(("mode", "why"), [(0o777, "everybody can write"), (0o1777, "everybody can"), (0o775, "group")])
+def test_commands_of_slurm_are_not_written_where_other_accounts_can_replace_them(
+    tmp_path: Path, mode: int, why: str
+) -> None:
+    tmp_path.chmod(mode)
+    with pytest.raises(BadInput, match=why):
+        install(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_commands_of_slurm_are_not_written_through_the_folder_or_link_of_another_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, theirs, everybodys = tmp_path / "own", tmp_path / "theirs", tmp_path / "everybodys"
+    for folder in (own, theirs, everybodys):
+        folder.mkdir()
+    link = everybodys / "link"
+    link.symlink_to(own)
+    everybodys.chmod(0o1777)
+    install(link)
+
+    if os.geteuid() == 0:
+        os.chown(theirs, 12_345, -1)
+        os.chown(link, 12_345, -1, follow_symlinks=False)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    for folder in (theirs, link):
+        with pytest.raises(BadInput, match="belongs to account"):
+            install(folder)
+    assert list(theirs.iterdir()) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import stat
 import sys
 from pathlib import Path
 from typing import Final
@@ -11,6 +12,7 @@ from typing import Final
 import msgspec
 from cyclopts import App
 
+from headrace.errors import BadInput
 from headrace.files.durable import replace_durably
 from headrace_cli.session import Json
 from headrace_cli.show.screen import Screen
@@ -72,14 +74,31 @@ def install(folder: Path, /, *, json: Json = False) -> None:
     Parameters
     ----------
     folder
-        The folder. It is made if it does not exist.
+        The folder. It is made if it does not exist. A folder that other accounts can write to is refused.
     json
         Print the answer as JSON.
     """
     folder = Path(os.path.abspath(folder))
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    _refuse_unsafe(folder)
     for command in COMMANDS:
         text = command_text(command, sys.executable, str(folder / _POOLS))
         replace_durably(folder / command, text, 0o755)
     answer = Installed(str(folder), [*COMMANDS])
     Screen(json=json).show_line(answer, f"{folder}: {', '.join(COMMANDS)}")
+
+
+def _refuse_unsafe(folder: Path) -> None:
+    """Raise `BadInput` if another account could replace the commands, which those who have the folder in their PATH run."""
+    from headrace.executor.job import why_unsafe  # imported here, because other commands do not need it
+
+    status = folder.stat()
+    # The path is checked with and without its links, because another account may have made a link or the folder to which it leads.
+    why = why_unsafe(str(folder)) or why_unsafe(str(folder.resolve()))
+    if not why and status.st_uid not in (0, os.geteuid()):
+        why = f"{folder} belongs to account {status.st_uid}"
+    if not why and status.st_mode & stat.S_IWGRP:
+        why = f"group {status.st_gid} can write to {folder}"
+    if why:
+        accepted = "a folder that only you and root can write to, because its commands run under the account of their caller"
+        raise BadInput("folder", str(folder), f"{accepted} ({why})")

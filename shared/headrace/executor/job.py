@@ -36,24 +36,32 @@ def outcome_of(call: bytes) -> bytes:
     return outcome
 
 
-def is_trusted(folder: str) -> bool:
-    """True if the folder exists, and no other account of this host can have put modules there.
+def why_unsafe(folder: str) -> str:
+    """Return why another account of this host can have put files into a folder; empty if no other account can.
 
-    The call imports modules from the folder. In a folder that everybody can write, such as /tmp, any account can make folders. So if
-    everybody can write to a folder on the path, the next folder on the path must belong to root or to the account of the job.
+    In a folder that everybody can write, such as /tmp, any account can make folders. So if everybody can write to a folder on the
+    path, the next folder on the path must belong to root or to this account.
     """
+    if os.stat(folder).st_mode & stat.S_IWOTH:
+        return f"everybody can write to {folder}"
+    while (above := os.path.dirname(folder)) != folder:
+        mode, owner = os.stat(above).st_mode, os.lstat(folder).st_uid
+        if mode & stat.S_IWOTH and owner not in (0, os.geteuid()):
+            return f"{folder} belongs to account {owner}, and everybody can write to {above}"
+        # Without the sticky bit, everybody can put another folder in place of this folder.
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            return f"everybody can write to {above} and replace {folder}"
+        folder = above
+    return ""
+
+
+def is_trusted(folder: str) -> bool:
+    """True if the folder exists, and no other account of this host can have put modules there, which the call would import."""
     if not os.path.isdir(folder):
         return False
-    while (above := os.path.dirname(folder)) != folder:
-        owner = os.stat(folder).st_uid
-        if os.stat(above).st_mode & stat.S_IWOTH and owner not in (0, os.geteuid()):
-            print(
-                f"{folder} is not used: it belongs to account {owner}, and everybody can write to {above}",
-                file=sys.stderr,
-            )
-            return False
-        folder = above
-    return True
+    if why := why_unsafe(folder):
+        print(f"{folder} is not used: {why}", file=sys.stderr)
+    return not why
 
 
 def main() -> int:

@@ -147,6 +147,24 @@ def test_a_job_is_not_over_while_a_process_becomes_a_program_of_which_nobody_kno
     assert (second, processes.killed) == ([], [processes.orphan])
 
 
+def test_the_number_of_a_process_group_that_has_ended_gets_no_signal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processes = WithOrphan()
+    table = a_table(tmp_path, processes)
+    pid = launch(table, a_run(0, "true"))
+    assert gone(pid)
+    [pidfd] = table.ended_unseen([a_job()])
+    now = LinuxProcesses().now()
+    table.on_main_ended(pidfd, now)
+    table.collect_ended(now)
+
+    signalled: list[int] = []
+    monkeypatch.setattr(processes, "signal_group", lambda pgid, _: signalled.append(pgid))
+    assert table.collect_ended(Moment(now.steady_ns + 10**8, now.wall_ms)) == []
+    assert signalled == []
+
+
 def test_a_process_that_becomes_one_program_after_another_is_never_taken_for_one_without_a_marker() -> None:
     processes = LinuxProcesses()
     again = 'exec sh -c "$0" "$0"'

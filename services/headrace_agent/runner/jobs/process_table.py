@@ -56,6 +56,8 @@ class _Process:
         self.look_ns = 0
         self.main_ended_ns = 0
         self.pause_ms = _FIRST_LOOK_MS
+        #: False once the process group has no process any more. Its number may then be used again, so it gets no further signal.
+        self.has_group = True
 
 
 class ProcessTable:
@@ -264,7 +266,8 @@ class ProcessTable:
         with_orphans = self._sweep()
         over = []
         for process in due:
-            alive = self._host.processes.signal_group(process.pid, signal.SIGKILL) or process.name in with_orphans
+            process.has_group = process.has_group and self._host.processes.signal_group(process.pid, signal.SIGKILL)
+            alive = process.has_group or process.name in with_orphans
             alive |= self.beside.end_with(process.run.job, {*self._pids})
             if alive and now.steady_ns < process.give_up_ns:
                 process.look_ns = now.steady_ns + process.pause_ms * NS_PER_MS
