@@ -14,7 +14,8 @@ import msgspec
 
 from headrace_cli.notify.notifier import Message
 from headrace_cli.notify.rules import Mail, Target, Webhook
-from headrace_cli.outgoing.delivery import TIMEOUT_S, Undelivered, post
+from headrace_cli.outgoing.delivery import LONGEST_ATTEMPT_S, TIMEOUT_S, Undelivered, post
+from headrace_cli.outgoing.exchange import Exchange
 from headrace_cli.show.screen import harmless
 
 _LONGEST_TITLE = 200
@@ -52,14 +53,17 @@ def _mail_of(mail: Mail, message: Message) -> EmailMessage:
     return made
 
 
+def _connected(mail: Mail, exchange: Exchange, context: ssl.SSLContext) -> smtplib.SMTP:
+    if mail.security == "tls":
+        with_tls = exchange.bounded(smtplib.SMTP_SSL, "_get_socket")
+        return with_tls(mail.host, mail.port, timeout=TIMEOUT_S, context=context)
+    return exchange.bounded(smtplib.SMTP, "_get_socket")(mail.host, mail.port, timeout=TIMEOUT_S)
+
+
 def _send_mail(mail: Mail, message: Message) -> None:
     try:
         context = ssl.create_default_context()
-        with (
-            smtplib.SMTP_SSL(mail.host, mail.port, timeout=TIMEOUT_S, context=context)
-            if mail.security == "tls"
-            else smtplib.SMTP(mail.host, mail.port, timeout=TIMEOUT_S)
-        ) as server:
+        with Exchange(LONGEST_ATTEMPT_S) as exchange, _connected(mail, exchange, context) as server:
             if mail.security == "starttls":
                 server.starttls(context=context)
             if mail.user:

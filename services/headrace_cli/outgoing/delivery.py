@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.to_thread
@@ -14,6 +14,10 @@ import anyio.to_thread
 from headrace.client.asking import Pauses
 from headrace.errors import BadInput, HeadraceError, shortened
 from headrace.runtime.clock import SystemClock
+from headrace_cli.outgoing.exchange import Exchange
+
+if TYPE_CHECKING:
+    import requests
 
 #: Seconds to connect, and seconds of silence after which an attempt is given up.
 TIMEOUT_S: Final = 20.0
@@ -63,27 +67,48 @@ def post(url: str, data: bytes, headers: Mapping[str, str]) -> None:
     import requests  # imported where it is needed: it takes longer than the rest of the command
 
     try:
-        with requests.post(
-            url,
-            data=data,
-            headers=dict(headers),
-            # Without an `auth`, requests would replace the header `Authorization` if ~/.netrc has a line for the host.
-            auth=lambda request: request,
-            timeout=TIMEOUT_S,
-            allow_redirects=False,
-            stream=True,
-        ) as answer:
+        with (
+            Exchange(LONGEST_ATTEMPT_S) as exchange,
+            _session(exchange) as session,
+            session.post(
+                url,
+                data=data,
+                headers=dict(headers),
+                # Without an `auth`, requests would replace the header `Authorization` if ~/.netrc has a line for the host.
+                auth=lambda request: request,
+                timeout=TIMEOUT_S,
+                allow_redirects=False,
+                stream=True,
+            ) as answer,
+        ):
             if 200 <= answer.status_code < 300:
                 return
             after_s = 0.0
             with contextlib.suppress(ValueError):
                 after_s = float(answer.headers.get("Retry-After", ""))
             raise Undelivered(f"it answers {answer.status_code} {answer.reason}", after_s=after_s)
-    except requests.RequestException as error:
+    except (requests.RequestException, TimeoutError) as error:
         # Only the type is shown: the text of the error can contain the address, which may contain a secret.
         raise Undelivered(f"it does not answer ({type(error).__name__})") from None
     except UnicodeError:
         raise Undelivered("its address or a header cannot be sent") from None
+
+
+def _session(exchange: Exchange) -> requests.Session:
+    """Return a session whose connections end with the exchange."""
+    import requests
+    from requests.adapters import HTTPAdapter
+
+    class Adapter(HTTPAdapter):
+        def get_connection_with_tls_context(self, *words: Any, **named: Any) -> Any:
+            pool: Any = super().get_connection_with_tls_context(*words, **named)
+            pool.ConnectionCls = exchange.bounded(pool.ConnectionCls, "_new_conn")
+            return pool
+
+    session = requests.Session()
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, Adapter())
+    return session
 
 
 async def deliver(

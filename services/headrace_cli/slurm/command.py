@@ -100,5 +100,7 @@ def _refuse_unsafe(folder: Path) -> None:
     if not why and status.st_mode & stat.S_IWGRP:
         why = f"group {status.st_gid} can write to {folder}"
     if why:
-        accepted = "a folder that only you and root can write to, because its commands run under the account of their caller"
+        accepted = (
+            "a folder that only you and root can write to, because its commands run under the account of their caller"
+        )
         raise BadInput("folder", str(folder), f"{accepted} ({why})")
