@@ -10,6 +10,7 @@ import shutil
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Final
@@ -19,6 +20,7 @@ from headrace.files.durable import keep_names
 from headrace.wire.simulation import SimulationTask
 from headrace_simulator.simulation import NO_DATE_MS
 from headrace_simulator.submissions import Submission
+from headrace_simulator.workloads.columns import LONGEST_LINE
 from headrace_simulator.workloads.formats import read_workload
 from headrace_simulator.workloads.openb import read_openb_nodes
 from headrace_simulator.workloads.workload import Workload
@@ -48,13 +50,17 @@ def read_files(task: SimulationTask) -> Workload:
 
 
 @contextmanager
-def _lines(name: str) -> Iterator[IO[str]]:
-    """Open a file, plain or compressed by gzip, as lines of text. Raises `BadInput`, also for a file that is damaged further on."""
+def _lines(name: str) -> Iterator[Iterator[str]]:
+    """Open a file, plain or compressed by gzip, as lines of text, and pieces of lines that are too long.
+
+    Raises `BadInput`, also for a file that is damaged further on.
+    """
     try:
         with open(name, "rb") as file:
             is_gzip = file.peek(len(_GZIP)).startswith(_GZIP)
             binary = gzip.GzipFile(fileobj=file) if is_gzip else file
-            yield io.TextIOWrapper(binary, encoding="utf-8", errors="replace")
+            text = io.TextIOWrapper(binary, encoding="utf-8", errors="replace")
+            yield iter(partial(text.readline, LONGEST_LINE), "")
     except (OSError, EOFError, zlib.error) as error:
         raise _unusable(name, error) from None
 

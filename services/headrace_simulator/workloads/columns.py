@@ -21,6 +21,11 @@ from headrace.wire.operation_spec import LARGEST_JOB_COUNT
 
 #: Longest part of a foreign text in a message, in characters.
 LONGEST_SHOWN: Final = 60
+#: Longest line of a job, in characters. A longer line reaches a reader as pieces of this length.
+LONGEST_LINE: Final = 2**20
+#: Upper bounds of the lines of a file and of their characters. A small compressed file may become any number of lines.
+MOST_LINES: Final = 20_000_000
+_MOST_CHARACTERS: Final = 2**31
 #: Longest run, time limit and wait, in seconds.
 LONGEST_S: Final = LONGEST_MS // 1_000
 #: Latest time of submission, in milliseconds since the Unix epoch: the end of the year 9999.
@@ -129,9 +134,23 @@ def cells_of(line: str) -> list[str]:
         raise Damaged(f"{error}: {shown(line)}") from None
 
 
-def numbered_lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """Yield the lines that are not blank, with their numbers and without the characters at their ends."""
+def bounded_lines(place: str, lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """Yield the lines with their numbers. Raises `BadInput` for a line that is too long, and if the file is too long."""
+    left = _MOST_CHARACTERS
     for number, line in enumerate(lines, 1):
+        left -= len(line)
+        if len(line) >= LONGEST_LINE:
+            why = f"{shown(line)} begins a line that is too long; expected at most {LONGEST_LINE - 1} characters in a line"
+            raise BadInput.because(f"{place}, line {number}", why)
+        if number > MOST_LINES or left < 0:
+            expected = f"expected at most {MOST_LINES} lines with {_MOST_CHARACTERS} characters"
+            raise BadInput.because(place, f"the file is too long; {expected}")
+        yield number, line
+
+
+def numbered_lines(place: str, lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """Yield the lines that are not blank, with their numbers and without the characters at their ends. Raises `BadInput`."""
+    for number, line in bounded_lines(place, lines):
         text = line.strip() if number > 1 else line.lstrip("\ufeff").strip()
         if text:
             yield number, text

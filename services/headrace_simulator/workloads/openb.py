@@ -47,7 +47,7 @@ _TAG: Final = re.compile(r"[a-z0-9_./:@-]+\Z")
 
 def read_openb_pods(lines: Iterable[str]) -> Workload:
     """Return the jobs of a file of pods. Raises `BadInput` if there is no header with the needed columns."""
-    workload, rows = Workload("openb"), numbered_lines(lines)
+    workload, rows = Workload("openb"), numbered_lines(_PLACE, lines)
     header = header_cells(_PLACE, rows, ", ".join(_POD_COLUMNS))
     positions = column_positions(header)
     if any(name not in positions for name in _POD_COLUMNS):
@@ -67,7 +67,7 @@ def read_openb_pods(lines: Iterable[str]) -> Workload:
 
 def read_openb_nodes(lines: Iterable[str]) -> list[WorkloadNode]:
     """Return the nodes of a file of nodes; equal nodes are one entry. Raises `BadInput`, also for a line that cannot be read."""
-    rows = numbered_lines(lines)
+    rows = numbered_lines(_PLACE, lines)
     header = header_cells(_PLACE, rows, ", ".join(_NODE_COLUMNS))
     positions = column_positions(header)
     if any(name not in positions for name in _NODE_COLUMNS):

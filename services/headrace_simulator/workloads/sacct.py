@@ -56,7 +56,7 @@ _RANGE: Final = re.compile(r"([0-9]{1,15})(?:-([0-9]{1,15}))?\Z")
 
 def read_sacct(lines: Iterable[str]) -> Workload:
     """Return the jobs of the output of sacct. Raises `BadInput` if there is no header with the needed columns."""
-    workload, rows = Workload("sacct"), numbered_lines(lines)
+    workload, rows = Workload("sacct"), numbered_lines(_PLACE, lines)
     _, header = next(rows, (0, ""))
     reader = _Reader(workload, header)
     for number, text in rows:

@@ -12,9 +12,20 @@ from msgspec.structs import replace
 
 from headrace.resources import LARGEST_AMOUNT, Resources
 from headrace.wire.operation_spec import LARGEST_JOB_COUNT
-from headrace_simulator.workloads.columns import KIB, LATEST_MS, LONGEST_S, Damaged, bounded, job_size, shown, whole
+from headrace_simulator.workloads.columns import (
+    KIB,
+    LATEST_MS,
+    LONGEST_S,
+    Damaged,
+    bounded,
+    bounded_lines,
+    job_size,
+    shown,
+    whole,
+)
 from headrace_simulator.workloads.workload import Workload, WorkloadJob, WorkloadNode
 
+_PLACE: Final = "swf"
 _FIELDS: Final = 18
 _CANCELLED, _FAILED = 5, 0
 #: Latest beginning of a trace, in seconds since the Unix epoch.
@@ -32,9 +43,9 @@ _BOUNDS: Final = {
 
 
 def read_swf(lines: Iterable[str]) -> Workload:
-    """Return the jobs of a file. Lines that cannot be read are counted in `damaged`."""
+    """Return the jobs of a file. Lines that cannot be read are counted in `damaged`. Raises `BadInput` if the file is too long."""
     workload, header = Workload("swf"), dict[str, str]()
-    for number, line in enumerate(lines, 1):
+    for number, line in bounded_lines(_PLACE, lines):
         text = line.strip()
         if text.startswith(";"):
             name, _, value = text.lstrip("; ").partition(":")

@@ -57,7 +57,7 @@ _DIGITS: Final = frozenset("0123456789.eE+")
 
 def read_table(lines: Iterable[str]) -> Workload:
     """Return the jobs of a table. Raises `BadInput` if its header lacks a needed column or has an unknown column."""
-    workload, rows = Workload("table"), numbered_lines(lines)
+    workload, rows = Workload("table"), numbered_lines(_PLACE, lines)
     header = _header(header_cells(_PLACE, rows, " and ".join(_NEEDED)))
     dates: bool | None = None
     for number, text in rows:

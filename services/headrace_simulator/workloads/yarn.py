@@ -21,6 +21,7 @@ from headrace.resources import LARGEST_AMOUNT
 from headrace.wire.operation_spec import LARGEST_JOB_COUNT
 from headrace_simulator.workloads.columns import (
     LATEST_MS,
+    LONGEST_LINE,
     MIB,
     Damaged,
     bounded,
@@ -33,6 +34,8 @@ from headrace_simulator.workloads.columns import (
 from headrace_simulator.workloads.workload import Workload, WorkloadJob
 
 _PLACE: Final = "yarn"
+#: Upper bound of the characters of a file. Its text and its values are in memory at the same time.
+_LARGEST_TEXT: Final = 2**28
 _ACCEPTED: Final = (
     'the applications of a ResourceManager, {"apps": {"app": [...]}}, as GET /ws/v1/cluster/apps answers, or a trace of the '
     "Scheduler Load Simulator, whose jobs have job.start.ms and job.tasks"
@@ -48,7 +51,7 @@ _SLS_CORES, _SLS_MIB = 1, 1_024
 def read_yarn(lines: Iterable[str]) -> Workload:
     """Return the jobs of a file. Raises `BadInput` if it has neither applications nor jobs of the Scheduler Load Simulator."""
     workload, seen = Workload("yarn"), Counter[str]()
-    text = "\n".join(line.rstrip("\r\n") for line in lines).lstrip("\ufeff")
+    text = _text_of(lines)
     for position, (number, item) in enumerate(_items(workload, text, seen), 1):
         try:
             if isinstance(item, dict) and not _SLS_KEYS.isdisjoint(item):
@@ -78,6 +81,17 @@ def read_yarn(lines: Iterable[str]) -> Workload:
             "all containers of a job are requested when the job begins; only the lengths of their runs are used"
         )
     return workload
+
+
+def _text_of(lines: Iterable[str]) -> str:
+    """Return the whole text. Raises `BadInput` if it is too long."""
+    parts, size = list[str](), 0
+    for line in lines:
+        parts.append(line if len(line) >= LONGEST_LINE else line.rstrip("\r\n") + "\n")
+        size += len(line)
+        if size > _LARGEST_TEXT:
+            raise BadInput.because(_PLACE, f"the file is too long; expected at most {_LARGEST_TEXT} characters")
+    return "".join(parts).lstrip("\ufeff")
 
 
 def _items(workload: Workload, text: str, seen: Counter[str]) -> Iterator[tuple[int, Any]]:
