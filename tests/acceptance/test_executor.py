@@ -163,6 +163,25 @@ def test_a_program_that_ends_without_a_shutdown_waits_for_its_calls(up: Up) -> N
     assert (done.returncode, done.stdout, done.stderr) == (0, "5\n", "")
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        "client = headrace.Client()",
+        "client = headrace.Client(); client.get('')",
+        "executor = headrace.Executor(); print(executor.submit(pow, 2, 5).result())",
+        "executor = headrace.Executor(headrace.Client()); executor.submit(print).result(); raise ValueError",
+    ],
+)
+def test_a_program_that_closes_nothing_ends(up: Up, program: str) -> None:
+    subprocess.run(
+        [sys.executable, "-c", f"import headrace\n{program}"],
+        env=os.environ | {"HEADRACE_STATE": str(up.state)},
+        capture_output=True,
+        timeout=20,
+        check=False,
+    )
+
+
 def test_as_completed_and_wait_see_the_futures(executor: Executor) -> None:
     calls = {executor.submit(abs, -number): number for number in range(5)}
 

@@ -12,6 +12,7 @@ separate thread, so several threads may share one client. A forked process must 
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -138,7 +139,9 @@ class Client(_Calls[asynchronous.Client]):
         with ExitStack() as stack:
             portal = stack.enter_context(start_blocking_portal(name="headrace client"))
             super().__init__(portal, stack.enter_context(portal.wrap_async_context_manager(opening)))
-            self._opened = stack.pop_all()
+            # At the end of the program, the connection must end before the interpreter stops the thread of the event loop. Otherwise the
+            # interpreter would wait for the thread for ever.
+            self._closing = weakref.finalize(self, stack.pop_all().close)
         self.pools = PoolCalls(portal, self._target.pools)
         self.trees = TreeCalls(portal, self._target.trees)
         self.happenings = HappeningCalls(portal, self._target.happenings)
@@ -162,7 +165,7 @@ class Client(_Calls[asynchronous.Client]):
 
     def close(self) -> None:
         """End the connection. Operations run on. Closing twice is no error."""
-        self._opened.close()
+        self._closing()
 
     @property
     def user(self) -> UserName:

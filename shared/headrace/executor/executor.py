@@ -71,7 +71,7 @@ class Executor(futures.Executor):
         self._client = Client() if client is None else client
         self._work = _Work(self._client, python, options, owns_client=client is None)
         self._closing = weakref.finalize(self, self._work.close)
-        self._closing.atexit = False  # the interpreter waits for the thread itself
+        self._closing.atexit = False  # `_Work` closes itself at the end of the program
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> futures.Future[T]:
         """Run a call as a job. Raises `RuntimeError` after `shutdown`. If the call cannot be pickled, its future gets the error."""
@@ -147,7 +147,9 @@ class _Work:
                 future.set_exception(error)
                 return future
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="headrace executor")
+                self._thread = threading.Thread(target=self._run, name="headrace executor", daemon=True)
+                # At its end, the program waits for its calls, before the connection of the client ends.
+                self._at_exit = weakref.finalize(self._thread, self._end)
                 self._thread.start()
             self._waiting.put(_Call(future, data))
         return future
@@ -173,6 +175,10 @@ class _Work:
         if self._thread is not None:
             self._thread.join()
 
+    def _end(self) -> None:
+        self.close()
+        self.join()
+
     def _cancel_waiting(self) -> None:
         while True:
             try:
@@ -195,6 +201,7 @@ class _Work:
         futures.wait(list(self._operations.values()))
         if self._owns_client:
             self._client.close()
+        self._at_exit.detach()
 
     def _gathered(self) -> tuple[list[_Call], bool]:
         """Return the calls for the next operation, and True if no further calls will come."""
