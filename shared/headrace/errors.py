@@ -16,6 +16,16 @@ _LONGEST_SHOWN = 300
 _NAMED_INPUT: Final = re.compile(r"`([^`\s]+)`")
 
 
+#: Control characters that change the direction of writing. With them, a terminal shows the characters of a text in another order.
+DIRECTIONS: Final = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
+#: Symbols to show in place of control characters, except line feed and tab.
+_SIGNS: Final = {
+    **{code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"},
+    0x7F: 0x2421,
+    **dict.fromkeys([*range(0x80, 0xA0), *DIRECTIONS], 0xFFFD),
+}
+
+
 class HeadraceError(Exception):
     """Something in Headrace could not be done."""
 
@@ -62,6 +72,11 @@ class UnknownKey(BadInput):
 def with_names(text: str, name_of: Callable[[str], str]) -> str:
     """Return a text in which each name between backticks is replaced by `name_of` of the name."""
     return _NAMED_INPUT.sub(lambda found: f"`{name_of(found[1])}`", text)
+
+
+def without_control_characters(text: str) -> str:
+    """Return a text from outside as a terminal may show it, with symbols in place of control characters. Line feeds and tabs stay."""
+    return text if text.isprintable() else text.translate(_SIGNS)
 
 
 def shortened(text: str) -> str:

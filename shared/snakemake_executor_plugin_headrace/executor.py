@@ -16,7 +16,7 @@ from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 
 from headrace.client import Refused, Unanswered
 from headrace.client.blocking import Client
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, without_control_characters
 from headrace.wire.operations import FINAL_STATES, OperationState
 from snakemake_executor_plugin_headrace.options import job_options
 
@@ -35,7 +35,7 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
         try:
             self._client = Client()
         except HeadraceError as error:
-            raise WorkflowError(str(error)) from None
+            raise WorkflowError(without_control_characters(str(error))) from None
 
     def run_job(self, job: Any) -> None:
         """Start the operation of a job."""
@@ -48,7 +48,8 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
         try:
             operation = self._client.run(command, output=str(log), error=str(log), **options)
         except HeadraceError as error:
-            raise WorkflowError(f"Job {job.name} was not started: {error}") from None
+            words = without_control_characters(str(error))
+            raise WorkflowError(f"Job {job.name} was not started: {words}") from None
         self.report_job_submission(SubmittedJobInfo(job, external_jobid=operation.id, aux={"log": log}))
 
     async def check_active_jobs(self, active_jobs: Sequence[SubmittedJobInfo]) -> AsyncIterator[SubmittedJobInfo]:
@@ -56,7 +57,7 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
         try:
             live = await asyncio.to_thread(self._live)
         except (Unanswered, Refused) as error:
-            self.logger.warning(f"Headrace does not answer: {error}")
+            self.logger.warning(f"Headrace does not answer: {without_control_characters(str(error))}")
             live = {info.external_jobid for info in active_jobs}
         for info in active_jobs:
             if info.external_jobid in live or not await asyncio.to_thread(self._has_ended, info):
@@ -83,13 +84,14 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
         except Unanswered:
             return False
         except Refused as error:
-            self.report_job_error(info, msg=f"{error} ")
+            self.report_job_error(info, msg=f"{without_control_characters(str(error))} ")
             return True
         if view.state not in FINAL_STATES:
             return False
         if view.state is OperationState.COMPLETED:
             self.report_job_success(info)
         else:
-            words = f"operation {view.operation} is {view.state}: {view.reason}. "
+            reason = without_control_characters(view.reason)
+            words = f"operation {view.operation} is {view.state}: {reason}. "
             self.report_job_error(info, msg=words, aux_logs=[str(info.aux["log"])])
         return True

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.registry import ExecutorPluginRegistry
 
 from headrace.client import operation_spec
 from headrace.resources import Resources
+from headrace.wire.operations import OperationState
+from snakemake_executor_plugin_headrace import Executor
 from snakemake_executor_plugin_headrace.options import ExecutorSettings, job_options
 
 
@@ -42,3 +46,15 @@ def test_resources_of_a_job_become_options_of_its_operation(
     spec = operation_spec(["true"], **options)
 
     assert {name: getattr(spec, name) for name in expected} == expected
+
+
+def test_the_reason_of_an_end_sends_no_commands_to_the_terminal() -> None:
+    """A person who may manage the pool chooses the reason, and Snakemake prints it."""
+    reported: list[str] = []
+    view = SimpleNamespace(operation="1-2", state=OperationState.ABORTED, reason="bad\x1b]0;title\x07")
+    executor = Executor.__new__(Executor)
+    executor._client = SimpleNamespace(get=lambda _: view)
+    executor.report_job_error = lambda info, msg, aux_logs: reported.append(msg)
+
+    assert executor._has_ended(SubmittedJobInfo(None, external_jobid="1-2", aux={"log": "log"}))
+    assert reported == ["operation 1-2 is aborted: bad␛]0;title␇. "]

@@ -18,16 +18,12 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from headrace.errors import DIRECTIONS, without_control_characters
 from headrace.wire.plain_values import indented_json, plain
 
 _WIDE = 10_000
-#: Control characters that change the direction of writing. With them, a terminal shows the characters of a text in another order.
-_DIRECTIONS: Final = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
-#: Symbols to show in place of control characters, except line feed and tab.
-_SIGNS = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
-_SIGNS |= {0x7F: 0x2421} | dict.fromkeys([*range(0x80, 0xA0), *_DIRECTIONS], 0xFFFD)
 #: JSON escapes for control characters that the JSON encoder leaves unescaped.
-_JSON_ESCAPES: Final = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), *_DIRECTIONS)}
+_JSON_ESCAPES: Final = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), *DIRECTIONS)}
 #: Pattern of the parts of a terminal sequence that set colours, bold, italic or underline. Other sequences could hide text or control the
 #: terminal.
 _COLOUR: Final = r"0?[0-4]?|7|2[1-47]|39|49|[34][0-7]|9[0-7]|10[0-7]|[34]8[:;](?:5[:;]\d{1,3}|2(?:[:;]\d{1,3}){3})"
@@ -45,12 +41,10 @@ def harmless(text: str, *, with_colours: bool = False) -> str:
     Line feeds and tabs stay. With `with_colours`, sequences that only set colours stay too, and the colours end with
     the text.
     """
-    if text.isprintable():
-        return text
-    if not with_colours:
-        return text.translate(_SIGNS)
+    if text.isprintable() or not with_colours:
+        return without_control_characters(text)
     parts = _COLOURS.split(text)
-    shown = "".join(part if at % 2 else part.translate(_SIGNS) for at, part in enumerate(parts))
+    shown = "".join(part if at % 2 else without_control_characters(part) for at, part in enumerate(parts))
     return shown + _COLOURS_END if len(parts) > 1 else shown
 
 
