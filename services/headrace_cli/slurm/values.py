@@ -15,7 +15,9 @@ _TIME: Final = re.compile(r"(?:(?P<days>\d{1,9})-)?(?P<clock>\d{1,12}(?::\d{1,12
 _MEMORY: Final = re.compile(r"(?P<figure>\d{1,15}(?:\.\d{1,15})?)\s*(?P<unit>[KMGT]?)B?\Z", re.IGNORECASE)
 _UNITS: Final = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _UNLIMITED: Final = ("UNLIMITED", "INFINITE", "0")
-_HOSTS: Final = re.compile(r"([^\[,]+)(?:\[([0-9,-]+)\])?(?:,|\Z)")
+_HOSTS: Final = re.compile(r"([^\[,]+)(?:\[([0-9,-]{1,1000})\])?(?:,|\Z)")
+#: Upper bound of the hosts of a list.
+_MOST_HOSTS: Final = 10_000
 _PATTERN: Final = re.compile(r"%(\d*)([%AajJnNstux])")
 
 
@@ -110,8 +112,8 @@ def parse_hosts(text: str, place: str) -> list[str]:
         for part in (found[2] or "").split(","):
             first, dash, last = part.partition("-")
             numbers = range(int(first), int(last) + 1) if dash and first and last else ()
-            if dash and not 0 < len(numbers) <= 10_000:
-                raise BadInput(place, text, "ranges of hosts such as node[01-16]")
+            if (dash and not numbers) or len(hosts) + len(numbers) > _MOST_HOSTS:
+                raise BadInput(place, text, f"ranges of hosts such as node[01-16], with at most {_MOST_HOSTS} hosts")
             hosts += [f"{found[1]}{number:0{len(first)}}" for number in numbers] if dash else [found[1] + part]
     if end != len(text) or not hosts:
         raise BadInput(place, text, "names of hosts such as alpha,node[01-16]")

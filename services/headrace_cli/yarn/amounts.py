@@ -20,7 +20,7 @@ _UNITS: Final = {"memory": _MIB, "cpu": 100, "gpu": 1}
 _OLD: Final = {"memory": re.compile(r"(-?[0-9.]+)\s*mb"), "cpu": re.compile(r"(-?[0-9.]+)\s*vcores")}
 _PARTS: Final = {"memory": re.compile(r"(-?[0-9.]+)\s*%\s*memory"), "cpu": re.compile(r"(-?[0-9.]+)\s*%\s*cpu")}
 _ONE_PART: Final = re.compile(r"(-?[0-9.]+)\s*%\Z")
-_JAVA_NUMBER: Final = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?[fd]?\Z", re.IGNORECASE)
+_JAVA_NUMBER: Final = re.compile(r"[-+]?([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(e[-+]?[0-9]+)?[fd]?\Z", re.IGNORECASE)
 _LONGEST: Final = 200
 EXPECTED: Final = "X mb, Y vcores, or P%, or P% memory, Q% cpu, or memory-mb=X, vcores=Y; no negative numbers"
 
