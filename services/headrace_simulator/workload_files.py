@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import IO, Final
 
 from headrace.errors import BadInput
-from headrace.files.durable import keep_names
+from headrace.files.durable import keep_names, open_new
 from headrace.wire.simulation import SimulationTask
 from headrace_simulator.simulation import NO_DATE_MS
 from headrace_simulator.submissions import Submission
@@ -97,7 +97,7 @@ class JobsFile:
         try:
             if path.is_dir():
                 raise IsADirectoryError(None, "it is a directory")
-            self._file = self._new.open("w", encoding="utf-8", newline="")
+            self._file = open(open_new(self._new), "w", encoding="utf-8", newline="")  # noqa: SIM115
         except OSError as error:
             raise _unusable(str(path), error) from None
         csv.writer(self._file, lineterminator="\n").writerow(_COLUMNS)

@@ -53,7 +53,7 @@ def test_the_reason_of_an_end_sends_no_commands_to_the_terminal() -> None:
     reported: list[str] = []
     view = SimpleNamespace(operation="1-2", state=OperationState.ABORTED, reason="bad\x1b]0;title\x07")
     executor = Executor.__new__(Executor)
-    executor._client = SimpleNamespace(get=lambda _: view)
+    executor._client = SimpleNamespace(get=lambda _: view)  # type: ignore[assignment]
     executor.report_job_error = lambda info, msg, aux_logs: reported.append(msg)
 
     assert executor._has_ended(SubmittedJobInfo(None, external_jobid="1-2", aux={"log": "log"}))

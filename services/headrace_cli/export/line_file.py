@@ -23,6 +23,8 @@ from headrace_cli.outgoing.position_file import PositionFile, locked
 _BLOCK_BYTES: Final = 64 * 1024
 #: Longest line that is read, in bytes.
 _LONGEST_LINE_BYTES: Final = 4 * 1024**2
+#: Beginning of each line. A line that was cut has this beginning, or a part of it.
+_BEGINNING: Final = b'{"operation":"'
 _EXPECTED: Final = "a file that `headrace export operations` wrote, or a new file"
 
 
@@ -61,19 +63,24 @@ class LineFile:
         self._beside.write(Kept(str(position)))
 
     def _last(self, path: Path) -> LogPosition:
-        """Remove a line that was cut, and return the position of the last line. Raises `BadInput`."""
+        """Remove a line that was cut, and return the position of the last line. Raises `BadInput` for a file with other content."""
         end = self._after_newline_before(os.fstat(self._descriptor).st_size, path)
+        cut = os.pread(self._descriptor, len(_BEGINNING), end)
+        position = LogPosition()
+        try:
+            if not _BEGINNING.startswith(cut):
+                raise BadInput("file", str(path), _EXPECTED)
+            if end:
+                begin = self._after_newline_before(end - 1, path)
+                line = os.pread(self._descriptor, end - begin, begin)
+                position = LogPosition.parse(msgspec.json.decode(line, type=_Positioned).position, str(path))
+        except (msgspec.MsgspecError, UnicodeDecodeError, BadInput):
+            raise BadInput("file", str(path), _EXPECTED) from None
         os.ftruncate(self._descriptor, end)
         if not end:
             os.fsync(self._descriptor)
             keep_names(path.absolute().parent)
-            return LogPosition()
-        begin = self._after_newline_before(end - 1, path)
-        line = os.pread(self._descriptor, end - begin, begin)
-        try:
-            return LogPosition.parse(msgspec.json.decode(line, type=_Positioned).position, str(path))
-        except (msgspec.MsgspecError, UnicodeDecodeError, BadInput):
-            raise BadInput("file", str(path), _EXPECTED) from None
+        return position
 
     def _after_newline_before(self, end: int, path: Path) -> int:
         """Return the offset behind the last line feed before `end`; 0 if there is none."""

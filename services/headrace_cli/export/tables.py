@@ -13,7 +13,7 @@ from typing import IO, Any, Final, get_type_hints
 import msgspec
 
 from headrace.client.finished import FinishedOperation
-from headrace.files.durable import keep_names
+from headrace.files.durable import keep_names, open_new
 from headrace.installation.extras import require
 from headrace_cli.show.screen import harmless_cell
 
@@ -82,7 +82,7 @@ def _replaced(path: Path) -> Iterator[IO[bytes]]:
     """Yield a new file that replaces a file at the end of the block. If the block fails, the file stays as it was."""
     new = path.with_name(f"{path.name}.new")
     try:
-        with new.open("wb") as file:
+        with open(open_new(new), "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -17,8 +17,7 @@ def make_folder_durably(path: Path) -> None:
 def replace_durably(path: Path, text: str, mode: int = 0o600) -> None:
     """Replace a whole file, by default readable by its owner only, and return when it is on disk. Raises `OSError`."""
     new = path.with_name(f"{path.name}.new")
-    new.unlink(missing_ok=True)
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    descriptor = open_new(new, 0o600)
     with open(descriptor, "w", encoding="utf-8") as file:
         os.fchmod(descriptor, mode)
         file.write(text)
@@ -26,6 +25,15 @@ def replace_durably(path: Path, text: str, mode: int = 0o600) -> None:
         os.fsync(descriptor)
     new.replace(path)
     keep_names(path.parent)
+
+
+def open_new(path: Path, mode: int = 0o666) -> int:
+    """Make a new file and return its descriptor. A file with this name is removed first.
+
+    So nothing is written through a link that another account has made in a folder where it can write. Raises `OSError`.
+    """
+    path.unlink(missing_ok=True)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
 
 
 def keep_names(folder: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.errors import BadInput
+from headrace.files.durable import open_new
 from headrace.installation.extras import require
 from headrace_cli.commands.pools.volume.chart import Chart, Line, LineKind, Panel
 from headrace_cli.show.times import time_ticks, zone_name
@@ -91,7 +92,8 @@ def write_figure(figure: Figure, path: Path) -> None:
     figure.savefig(data, format=kind, **how)
     part = path.with_name(path.name + ".part")
     try:
-        part.write_bytes(data.getvalue())
+        with open(open_new(part), "wb") as file:
+            file.write(data.getvalue())
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
