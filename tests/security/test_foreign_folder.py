@@ -46,7 +46,7 @@ def test_a_folder_that_everybody_can_replace_is_not_used(tmp_path: Path) -> None
     assert not is_trusted(str(project))
 
 
-@pytest.mark.parametrize(("mode", "why"), [(0o777, "everybody can write"), (0o1777, "everybody can"), (0o775, "group")])
+@pytest.mark.parametrize(("mode", "why"), [(0o777, "everybody can write"), (0o1777, "everybody can")])
 def test_commands_of_slurm_are_not_written_where_other_accounts_can_replace_them(
     tmp_path: Path, mode: int, why: str
 ) -> None:
@@ -54,6 +54,14 @@ def test_commands_of_slurm_are_not_written_where_other_accounts_can_replace_them
     with pytest.raises(BadInput, match=why):
         install(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_group_that_can_replace_the_commands_of_slurm_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tmp_path.chmod(0o775)
+    install(tmp_path)
+    assert f"group {tmp_path.stat().st_gid} can write to {tmp_path}" in " ".join(capsys.readouterr().err.split())
 
 
 def test_commands_of_slurm_are_not_written_through_the_folder_or_link_of_another_account(

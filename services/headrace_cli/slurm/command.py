@@ -74,22 +74,27 @@ def install(folder: Path, /, *, json: Json = False) -> None:
     Parameters
     ----------
     folder
-        The folder. It is made if it does not exist. A folder that other accounts can write to is refused.
+        The folder. It is made if it does not exist. It is refused if every account can write to it.
     json
         Print the answer as JSON.
     """
     folder = Path(os.path.abspath(folder))
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-    _refuse_unsafe(folder)
+    screen, warning = Screen(json=json), _refuse_unsafe(folder)
     for command in COMMANDS:
         text = command_text(command, sys.executable, str(folder / _POOLS))
         replace_durably(folder / command, text, 0o755)
     answer = Installed(str(folder), [*COMMANDS])
-    Screen(json=json).show_line(answer, f"{folder}: {', '.join(COMMANDS)}")
+    if warning:
+        screen.say(warning)
+    screen.show_line(answer, f"{folder}: {', '.join(COMMANDS)}")
 
 
-def _refuse_unsafe(folder: Path) -> None:
-    """Raise `BadInput` if another account could replace the commands, which those who have the folder in their PATH run."""
+def _refuse_unsafe(folder: Path) -> str:
+    """Return a warning if a group can replace the commands, which those who have the folder in their PATH run; else an empty text.
+
+    Raises `BadInput` if other accounts can.
+    """
     from headrace.executor.job import why_unsafe  # imported here, because other commands do not need it
 
     status = folder.stat()
@@ -97,10 +102,12 @@ def _refuse_unsafe(folder: Path) -> None:
     why = why_unsafe(str(folder)) or why_unsafe(str(folder.resolve()))
     if not why and status.st_uid not in (0, os.geteuid()):
         why = f"{folder} belongs to account {status.st_uid}"
-    if not why and status.st_mode & stat.S_IWGRP:
-        why = f"group {status.st_gid} can write to {folder}"
     if why:
         accepted = (
-            "a folder that only you and root can write to, because its commands run under the account of their caller"
+            "a folder that no other account can write to, because its commands run under the account of their caller"
         )
         raise BadInput("folder", str(folder), f"{accepted} ({why})")
+    # Some systems let a group of administrators write to /usr/local/bin, so this is no reason to refuse the folder.
+    if status.st_mode & stat.S_IWGRP:
+        return f"group {status.st_gid} can write to {folder}: its members can replace the commands"
+    return ""
