@@ -300,8 +300,11 @@ async def _settle(client: asynchronous.Client, operation: str, row: JobRow, futu
                 f"the pickled result has {size} bytes; the node keeps {len(tail)} bytes of the output of a job"
             )
         succeeded, value = outcome_in(tail)
-    except Exception as error:
+    except BaseException as error:
+        # A future that is waited for must get an exception even if the connection of the client ends.
         future.set_exception(error)
+        if not isinstance(error, Exception):
+            raise
         return
     if succeeded:
         future.set_result(value)

@@ -15,6 +15,9 @@ FIRST_TAIL_BYTES: Final = 16 * 1024
 #: Upper bound of the bytes after the line with the outcome: two line ends, and the line that contains the length of the outcome's line.
 LONGEST_TRAILER_BYTES: Final = 64
 
+#: Upper bound of the digits of the length of an outcome. What a call leaves running can write longer numbers.
+_MOST_DIGITS: Final = 12
+
 
 class JobFailed(HeadraceError):
     """The job of a call ended without an outcome: it was killed, ran out of memory or time, or its operation was aborted."""
@@ -34,7 +37,12 @@ def needed_bytes(tail: bytes) -> int:
     85
     """
     words = tail[-LONGEST_TRAILER_BYTES:].rpartition(MARK + b"-bytes ")[2].split()
-    if len(words) != 1 or not words[0].isdigit() or MARK + b"-bytes " not in tail[-LONGEST_TRAILER_BYTES:]:
+    if (
+        len(words) != 1
+        or not words[0].isdigit()
+        or len(words[0]) > _MOST_DIGITS
+        or MARK + b"-bytes " not in tail[-LONGEST_TRAILER_BYTES:]
+    ):
         return 0
     return int(words[0]) + LONGEST_TRAILER_BYTES
 
@@ -48,8 +56,8 @@ def outcome_in(tail: bytes) -> tuple[bool, Any]:
         succeeded, value = pickle.loads(base64.b64decode(line[len(MARK) + 1 :], validate=True))
     except (ValueError, binascii.Error) as error:
         raise JobFailed(f"the outcome of the call cannot be read: {error}") from None
-    except Exception as error:
-        # A class of the result cannot be imported here, or its constructor raises an exception.
+    except BaseException as error:
+        # A class of the result cannot be imported here, or its constructor raises an exception, which may be SystemExit.
         raise JobFailed(f"the outcome of the call cannot be unpickled: {type(error).__name__}: {error}") from error
     if succeeded:
         return True, value
