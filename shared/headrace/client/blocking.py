@@ -44,11 +44,22 @@ S = TypeVar("S")
 _READ_AHEAD: Final = 100
 
 
-class _Calls(Generic[S]):
-    """Calls the methods of `target`, an object that lives in the event loop of a portal."""
+class _Connection:
+    """The event loop of a client. It ends by `close`, or with the last object that refers to the connection."""
 
-    def __init__(self, portal: BlockingPortal, target: S) -> None:
-        self._portal = portal
+    def __init__(self, portal: BlockingPortal, close: Callable[[], None]) -> None:
+        self.portal = portal
+        # At the end of the program, the connection must end before the interpreter stops the thread of the event loop. Otherwise the
+        # interpreter would wait for the thread for ever.
+        self.close = weakref.finalize(self, close)
+
+
+class _Calls(Generic[S]):
+    """Calls the methods of `target`, an object that lives in the event loop of a connection."""
+
+    def __init__(self, connection: _Connection, target: S) -> None:
+        self._connection = connection
+        self._portal = connection.portal
         self._target = target
 
     def _wait_for(self, call: Callable[[], Awaitable[T]]) -> T:
@@ -107,7 +118,7 @@ def _start(
     @functools.wraps(method)
     def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Operation:
         started = self._wait_for(functools.partial(method, self._target, *args, **kwargs))
-        return Operation(self._portal, started)
+        return Operation(self._connection, started)
 
     return call
 
@@ -138,22 +149,21 @@ class Client(_Calls[asynchronous.Client]):
         )
         with ExitStack() as stack:
             portal = stack.enter_context(start_blocking_portal(name="headrace client"))
-            super().__init__(portal, stack.enter_context(portal.wrap_async_context_manager(opening)))
-            # At the end of the program, the connection must end before the interpreter stops the thread of the event loop. Otherwise the
-            # interpreter would wait for the thread for ever.
-            self._closing = weakref.finalize(self, stack.pop_all().close)
-        self.pools = PoolCalls(portal, self._target.pools)
-        self.trees = TreeCalls(portal, self._target.trees)
-        self.happenings = HappeningCalls(portal, self._target.happenings)
-        self.persons = PersonCalls(portal, self._target.persons)
-        self.groups = GroupCalls(portal, self._target.groups)
-        self.tokens = TokenCalls(portal, self._target.tokens)
-        self.files = FileCalls(portal, self._target.files)
-        self.starts = DryRunCalls(portal, self._target.starts)
-        self.consumption = ConsumptionCalls(portal, self._target.consumption)
-        self.finished = FinishedCalls(portal, self._target.finished)
-        self.hosts = HostCalls(portal, self._target.hosts)
-        self.processes = ProcessCalls(portal, self._target.processes)
+            client = stack.enter_context(portal.wrap_async_context_manager(opening))
+            connection = _Connection(portal, stack.pop_all().close)
+        super().__init__(connection, client)
+        self.pools = PoolCalls(connection, self._target.pools)
+        self.trees = TreeCalls(connection, self._target.trees)
+        self.happenings = HappeningCalls(connection, self._target.happenings)
+        self.persons = PersonCalls(connection, self._target.persons)
+        self.groups = GroupCalls(connection, self._target.groups)
+        self.tokens = TokenCalls(connection, self._target.tokens)
+        self.files = FileCalls(connection, self._target.files)
+        self.starts = DryRunCalls(connection, self._target.starts)
+        self.consumption = ConsumptionCalls(connection, self._target.consumption)
+        self.finished = FinishedCalls(connection, self._target.finished)
+        self.hosts = HostCalls(connection, self._target.hosts)
+        self.processes = ProcessCalls(connection, self._target.processes)
 
     def __enter__(self) -> Self:
         return self
@@ -165,7 +175,7 @@ class Client(_Calls[asynchronous.Client]):
 
     def close(self) -> None:
         """End the connection. Operations run on. Closing twice is no error."""
-        self._closing()
+        self._connection.close()
 
     @property
     def user(self) -> UserName:
@@ -178,7 +188,7 @@ class Client(_Calls[asynchronous.Client]):
 
     def operation(self, operation: str) -> Operation:
         """Return a handle for an operation by its id, without a request. Raises `BadInput`."""
-        return Operation(self._portal, self._target.operation(operation))
+        return Operation(self._connection, self._target.operation(operation))
 
     run = _start(asynchronous.Client.run)
     start = _start(asynchronous.Client.start)
@@ -231,7 +241,7 @@ class PoolCalls(_Calls[Pools]):
 
     def of(self, tree: TreeName) -> PoolCalls:
         """Return the pools of another tree."""
-        return PoolCalls(self._portal, self._target.of(tree))
+        return PoolCalls(self._connection, self._target.of(tree))
 
     @property
     def revision(self) -> int:

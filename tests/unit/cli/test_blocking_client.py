@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final, cast
@@ -54,20 +55,43 @@ def test_each_method_is_there(asynchronous: type, synchronous: type, left_out: s
     assert public(asynchronous) - public(synchronous) == left_out
 
 
-def test_each_part_of_the_client_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Client(
-        cast("Bus", None), SystemClock(), Place("", "", "", TreeName("default"), ""), UserName("ada"), timeout_s=1
-    )
+@pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch) -> list[Client]:
+    """The clients whose connections are open."""
+    found: list[Client] = []
 
     @asynccontextmanager
     async def connected(**_: object) -> AsyncIterator[Client]:
-        yield made
+        place = Place("", "", "", TreeName("default"), "")
+        found.append(Client(cast("Bus", None), SystemClock(), place, UserName("ada"), timeout_s=1))
+        yield found[-1]
+        found.pop()
 
     monkeypatch.setattr(blocking, "connect", connected)
+    return found
+
+
+def test_a_connection_lasts_as_long_as_what_was_got_over_it(connections: list[Client]) -> None:
+    """`headrace.Client().run(...).wait()` failed, because nothing referred to the client any more."""
+    operation, pools = blocking.Client().operation("work"), blocking.Client().pools
+    gc.collect()
+    assert len(connections) == 2
+    assert operation.id == "work"
+
+    del operation
+    gc.collect()
+    assert len(connections) == 1
+    del pools
+    gc.collect()
+    assert connections == []
+
+
+def test_each_part_of_the_client_is_there(connections: list[Client]) -> None:
     kinds = {asynchronous: synchronous for asynchronous, synchronous, _ in PAIRS}
-    wanted = {name: kinds[type(part)] for name, part in vars(made).items() if type(part) in kinds}
 
     with blocking.Client() as client:
+        (made,) = connections
+        wanted = {name: kinds[type(part)] for name, part in vars(made).items() if type(part) in kinds}
         found = {name: type(part) for name, part in vars(client).items() if name in wanted}
 
     assert found == wanted
