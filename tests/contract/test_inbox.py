@@ -43,6 +43,21 @@ async def test_messages_of_several_subjects_come_in_one_order_until_the_inbox_is
         assert inbox.statistics()["received"] == len(sent)
 
 
+async def test_each_message_that_is_dropped_is_reported(word: str) -> None:
+    dropped: list[bytes] = []
+    mailbox = Mailbox(pending=2, longest_wait_s=0.05, on_stale=lambda message: dropped.append(message.data))
+    for number in range(3):
+        mailbox.put(a_message(word, str(number).encode()))
+    assert dropped == [b"0"]
+
+    mailbox.put(a_message(word, bytes(MAX_PENDING_BYTES)))
+    assert dropped[1:] == [b"1", b"2"]
+    await anyio.sleep(0.1)
+    assert mailbox.take() is None
+    assert len(dropped) == 4
+    assert (mailbox.dropped, mailbox.stale) == (3, 1)
+
+
 async def test_with_a_key_only_the_newest_of_each_waits(server: NatsServer, word: str) -> None:
     async with connect([server.url], name="test") as bus:
         inbox = await bus.subscribe(f"{word}.*", key=lambda message: message.subject)

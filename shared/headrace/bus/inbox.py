@@ -28,7 +28,9 @@ class Mailbox:
         longest_wait_s: float = math.inf,
         on_stale: Callable[[Message], None] | None = None,
     ) -> None:
-        """If a message has waited more than `longest_wait_s` when its turn comes, it is dropped, and `on_stale` is called with it."""
+        """If a message has waited more than `longest_wait_s` when its turn comes, it is dropped, and `on_stale` is called with it.
+        `on_stale` is also called with each message that a full mailbox drops.
+        """
         self._key = key
         self._pending = pending
         self._longest_wait_s = longest_wait_s
@@ -72,8 +74,10 @@ class Mailbox:
         self._waiting[key] = Waiting(message, self._now_s())
         self._bytes += len(message.data) - (0 if older is None else len(older.message.data))
         while len(self._waiting) > self._pending or self._bytes > MAX_PENDING_BYTES:
-            self._pop()
+            dropped = self._pop().message
             self.dropped += 1
+            if self._on_stale is not None:
+                self._on_stale(dropped)
         self._arrived.set()
 
     def take(self) -> Message | None:

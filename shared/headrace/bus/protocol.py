@@ -164,7 +164,7 @@ class Newest(msgspec.Struct, frozen=True):
 
     name: Callable[[Message], str]
     within_s: float
-    #: Called with each message that waited too long and is dropped. It must not wait or raise.
+    #: Called with each message that is dropped because it waited too long or too many messages waited. It must not wait or raise.
     on_late: Callable[[Message], None] | None = None
 
 
