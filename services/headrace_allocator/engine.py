@@ -373,6 +373,7 @@ class AllocatorEngine:
     def on_tick(self, now: Moment) -> Outcome[None, Effect]:
         """Look, once a second, for silent nodes, indexes to lease and operations to release."""
         effects: list[Effect] = [*self.alarms.on_tick(self.facts, now)]
+        effects += self.pace.on_tick(len(self.facts.nodes), self.facts.timing)
         effects += self.watchdog.on_tick(self.facts, self.ranking.order, now)
         effects += self.unmet_guarantees.on_tick(self.facts, self.ranking.order, now)
         self.lost_nodes.tick(now)

@@ -18,7 +18,7 @@ from typing import Final
 from headrace.ids import NodeName
 from headrace.runtime.engine import NS_PER_MS, Figure, Moment, Outcome, gauge
 from headrace.wire.heartbeat import HeartbeatReason
-from headrace_allocator.effects import Effect
+from headrace_allocator.effects import Alarm, Effect
 from headrace_allocator.facts.nodes import LastHeard, Timing
 
 #: Average wait of heartbeats for their turn, in milliseconds, above which the pace grows. Other processes on a busy machine add tens of
@@ -32,8 +32,11 @@ _GROWTH: Final = 1.2
 _SHRINKAGE: Final = 0.95
 #: Upper bound of the stretch: the factor by which load makes the pace longer.
 _MOST_STRETCH: Final = 15.0
-#: Number of heartbeats that may be lost before a node counts as offline.
-_HEARTBEATS_IN_TIMEOUT: Final = 4
+#: The pace is at most this part (1/4) of the node heartbeat timeout, so that a node which loses two heartbeats in a row stays online. The
+#: time from one answered heartbeat to the next is at most two paces (`next_ms`). After two lost heartbeats an agent pauses for at most 9/8
+#: of a pace more (`headrace_agent.heartbeat_timing.Pulse.lost`), and waits twice for the answer. With the usual timeouts of 60 s for nodes
+#: and 2 s for answers, the third heartbeat comes after 51 s at the latest.
+_PACES_IN_TIMEOUT: Final = 4
 #: Shortest time until a node's next heartbeat, as a fraction of the pace. After a late answer, the node's next point in time may be nearer
 #: than that. Then this point in time is skipped.
 _SOONEST_PART: Final = 0.5
@@ -48,17 +51,18 @@ class Pace:
         self.stretch = 1.0
         self._waited_ms = 0.0
         self._last_heard = last_heard
+        #: Number by which the scheduled heartbeats per second of all nodes exceed `heartbeats_per_s`, as of the last tick.
+        self._above_rate = 0
+        #: The text about a rate that the node heartbeat timeout does not allow to keep; empty if the rate is kept.
+        self.trouble = ""
 
     def ms(self, nodes: int, timing: Timing) -> int:
         """Return the milliseconds until the next heartbeat of a node, in a tree with this number of nodes.
 
-        Example: 10,000 nodes and 2,000 heartbeats a second: 5,000 ms, and 7,500 ms while the stretch is 1.5.
+        Example: 10,000 nodes and 2,000 heartbeats a second: 5,000 ms, and 7,500 ms while the stretch is 1.5. With a node heartbeat timeout
+        of 60 s never more than 15,000 ms, however many nodes there are.
         """
-        base_ms = max(timing.shortest_pace_ms, nodes * 1000 // timing.heartbeats_per_s)
-        if self.stretch == 1.0:
-            return base_ms
-        longest_ms = int(timing.node_heartbeat_timeout_s * 1000) // _HEARTBEATS_IN_TIMEOUT
-        return max(base_ms, min(int(base_ms * self.stretch), longest_ms))
+        return min(int(_unbounded_ms(nodes, timing) * self.stretch), _longest_ms(timing))
 
     @property
     def is_late(self) -> bool:
@@ -91,8 +95,30 @@ class Pace:
             self.stretch = max(1.0, self.stretch * _SHRINKAGE)
         return Outcome(None)
 
+    def on_tick(self, nodes: int, timing: Timing) -> list[Alarm]:
+        """Compare the scheduled heartbeats per second of this number of nodes with `heartbeats_per_s`.
+
+        Return an alarm if they became more, because the node heartbeat timeout does not allow a longer pace.
+        """
+        longest_ms, rate = _longest_ms(timing), timing.heartbeats_per_s
+        needed_ms = _unbounded_ms(nodes, timing)
+        per_s = -(-nodes * 1000 // min(longest_ms, needed_ms))
+        was_above, self._above_rate = self._above_rate > 0, max(0, per_s - rate)
+        if not self._above_rate:
+            self.trouble = ""
+            return []
+        self.trouble = (
+            f"{nodes:,} nodes send {per_s:,} heartbeats per second, more than heartbeats_per_s = {rate:,}, because"
+            f" node_heartbeat_timeout_ms = {timing.node_heartbeat_timeout_s * 1000:.0f} allows {longest_ms:,} ms between two heartbeats of"
+            f" a node: set heartbeats_per_s to {per_s} if this allocator has time for them, or node_heartbeat_timeout_ms to"
+            f" {needed_ms * _PACES_IN_TIMEOUT}"
+        )
+        about = {"nodes": nodes, "heartbeats_per_s": rate, "scheduled_per_s": per_s}
+        return [] if was_above else [Alarm("nodes send more heartbeats than heartbeats_per_s", about)]
+
     def on_late(self, node: NodeName, now: Moment) -> Outcome[None, Effect]:
-        """Record that a node is alive, from a heartbeat that waited so long that the agent no longer expects the answer.
+        """Record that a node is alive, from a heartbeat that waited so long that the agent no longer expects the answer, or that was
+        dropped because too many heartbeats waited.
 
         Nothing else of the heartbeat counts. Without this record, nodes would go offline and come back under load, and all shares would
         change with them, which adds to the load.
@@ -101,10 +127,17 @@ class Pace:
         return Outcome(None)
 
     def figures(self) -> list[Figure]:
-        """Return two metrics: the stretch, which is the factor by which load makes the pace longer, and the waiting time that controls the
-        stretch.
+        """Return three metrics: the heartbeats above the rate, the stretch, which is the factor by which load makes the pace longer, and
+        the waiting time that controls the stretch.
         """
         return [
+            gauge(
+                "heartbeats_above_rate",
+                "heartbeats/s",
+                self._above_rate,
+                "Scheduled heartbeats per second of all nodes above heartbeats_per_s. The node heartbeat timeout is too short for the"
+                " number of nodes.",
+            ),
             gauge(
                 "pace_stretch",
                 "times",
@@ -118,3 +151,13 @@ class Pace:
                 "Recent average time that heartbeats waited for their turn.",
             ),
         ]
+
+
+def _unbounded_ms(nodes: int, timing: Timing) -> int:
+    """Return the pace in milliseconds without load at which this number of nodes keeps within `heartbeats_per_s`."""
+    return max(timing.shortest_pace_ms, -(-nodes * 1000 // timing.heartbeats_per_s))
+
+
+def _longest_ms(timing: Timing) -> int:
+    """Return the upper bound of the pace in milliseconds, with and without load."""
+    return max(1, int(timing.node_heartbeat_timeout_s * 1000) // _PACES_IN_TIMEOUT)

@@ -193,6 +193,7 @@ class AllocatorService:
         self._take(self.engine.on_nodes(self._nodes.records, self._shell.now()))
         tasks.start_soon(self._usage.run)
         runtime.presence.watches(lambda: self.engine.watchdog.trouble)
+        runtime.presence.watches(lambda: self.engine.pace.trouble)
         tasks.start_soon(self._shell.watch, runtime, role, lambda: pool_figures(self.engine))
         await self._serve()
         tasks.start_soon(self._refresh)

@@ -55,7 +55,7 @@ class Timing(msgspec.Struct, frozen=True):
     #: Shortest time between two heartbeats of a node, in milliseconds.
     shortest_pace_ms: int = 1_000
     #: Upper bound of the heartbeats per second of all nodes together. The more nodes share this bound, the longer is the time between two
-    #: heartbeats of a node.
+    #: heartbeats of a node, up to a quarter of the heartbeat timeout.
     heartbeats_per_s: int = 2_000
 
 

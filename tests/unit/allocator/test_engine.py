@@ -798,6 +798,7 @@ def test_figures_count_what_there_is() -> None:
     assert figures == {
         "nodes": 2,
         "online_nodes": 1,
+        "heartbeats_above_rate": 0,
         "pace_stretch": 1.0,
         "heartbeat_wait": 0.0,
         "operations": 2,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from operator import itemgetter
 from random import Random
@@ -12,6 +13,7 @@ import pytest
 from headrace.ids import NodeName, OperationId
 from headrace.wire.heartbeat import HeartbeatReason, Start
 from headrace.wire.ledger import LiveOperation
+from headrace_agent.heartbeat_timing import Pulse
 from headrace_allocator.facts.nodes import LastHeard, NodeCondition, Timing
 from headrace_allocator.heartbeat_pace import Pace
 from tests.support.allocating import Desk, a_share, an_operation, cores
@@ -20,10 +22,89 @@ from tests.unit.allocator.test_learning import running
 
 TIMING = Timing()
 N = NodeName("n")
+NS_PER_S = 1_000_000_000
 
 
 def test_without_load_ten_thousand_nodes_come_each_five_seconds() -> None:
     assert [Pace(LastHeard()).ms(nodes, TIMING) for nodes in (1, 2_000, 10_000)] == [1_000, 1_000, 5_000]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "pace_ms"), [(29_999, 15_000), (30_000, 15_000), (30_001, 15_000), (100_000, 15_000), (300_000, 15_000)]
+)
+def test_however_many_nodes_there_are_the_pace_is_at_most_a_quarter_of_the_timeout(nodes: int, pace_ms: int) -> None:
+    pace = Pace(LastHeard())
+    assert pace.ms(nodes, TIMING) == pace_ms
+    for second in range(100):
+        pace.on_load(1_000.0, at(second))
+    assert pace.ms(nodes, TIMING) == pace_ms
+    assert pace.ms(nodes, Timing(node_heartbeat_timeout_s=300.0)) <= 75_000
+    assert pace.ms(nodes, Timing(shortest_pace_ms=40_000)) == 15_000
+    assert pace.ms(nodes, Timing(node_heartbeat_timeout_s=0.001)) == 1
+
+
+@pytest.mark.parametrize("nodes", [15, 50, 150])
+def test_a_node_that_loses_two_heartbeats_in_a_row_stays_online_in_a_fleet_of_any_size(nodes: int) -> None:
+    """With one heartbeat a second for these nodes, the pace is that of 30,000, 100,000 and 300,000 nodes and 2,000 heartbeats a second.
+
+    Of each three heartbeats of a node two are lost, at the worst of all moments and with the longest pauses of its agent.
+    """
+    desk = Desk({f"n{number}": cores(1) for number in range(nodes)}, heartbeats_per_s=1)
+    pulses = {name: Pulse() for name in desk.nodes}
+    for name, pulse in pulses.items():
+        pulse.open()
+        desk.beat(name)
+    due = [(desk.now_s, name, 0) for name in desk.nodes]
+    tick_s, until_s, offline = desk.now_s, desk.now_s + 600.0, 0
+    heapq.heapify(due)
+    while due[0][0] < until_s:
+        desk.now_s, name, lost = heapq.heappop(due)
+        while tick_s < desk.now_s:
+            desk.tick(tick_s)
+            offline += sum(node.condition is not NodeCondition.ONLINE for node in desk.facts.nodes.values())
+            tick_s += 1.0
+        pulse, now_ns = pulses[name], desk.now.steady_ns
+        reason = pulse.begin_heartbeat(now_ns)
+        assert reason is not None
+        if lost < 2:
+            pulse.lost(0.999, now_ns + 2 * NS_PER_S, stopping=False)
+        else:
+            # A heartbeat that an event causes may come as late as two paces after the answer before.
+            orders = desk.beat(name, reason=HeartbeatReason.JOB_ENDED)[0]
+            pulse.answered(orders.next_heartbeat_ms, now_ns + 2 * NS_PER_S)
+        next_ns = pulse.next_ns()
+        assert next_ns is not None
+        heapq.heappush(due, (next_ns / NS_PER_S, name, (lost + 1) % 3))
+
+    assert offline == 0
+
+
+def test_more_heartbeats_than_the_rate_raise_an_alarm_once_and_are_a_trouble_until_the_pace_may_be_long_enough() -> (
+    None
+):
+    pace, timing = Pace(LastHeard()), Timing(heartbeats_per_s=2_000)
+    assert pace.on_tick(30_000, timing) == []
+    assert pace.on_tick(30_001, timing) != []
+    assert pace.on_tick(100_000, timing) == []
+    assert {figure.name: figure.value for figure in pace.figures()}["heartbeats_above_rate"] == 4_667
+    assert pace.trouble == (
+        "100,000 nodes send 6,667 heartbeats per second, more than heartbeats_per_s = 2,000, because node_heartbeat_timeout_ms = 60000"
+        " allows 15,000 ms between two heartbeats of a node: set heartbeats_per_s to 6667 if this allocator has time for them, or"
+        " node_heartbeat_timeout_ms to 200000"
+    )
+
+    # Each of the two settings that the text names ends the trouble.
+    for settled in (Timing(heartbeats_per_s=6_667), Timing(node_heartbeat_timeout_s=200.0)):
+        assert pace.on_tick(100_000, settled) == []
+        assert pace.trouble == ""
+        assert len(pace.on_tick(100_000, timing)) == 1
+
+
+@pytest.mark.parametrize("nodes", [0, 1, 1_999, 2_000, 2_001, 9_999, 29_999])
+def test_no_rate_is_exceeded_as_long_as_the_pace_may_grow(nodes: int) -> None:
+    pace = Pace(LastHeard())
+    assert pace.on_tick(nodes, TIMING) == []
+    assert nodes * 1_000 <= 2_000 * pace.ms(nodes, TIMING)
 
 
 def test_while_heartbeats_wait_for_long_nodes_come_later_and_then_sooner_again() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
+from headrace.errors import BadInput
 from headrace.ids import ROOT_POOL, PoolName
 from headrace.pools.amounts import PartialResources
 from headrace.runtime.settings import load
@@ -53,3 +55,14 @@ def test_violated_limits_are_repaired_on_a_heartbeat_on_which_no_more_may_start(
 def test_the_time_for_which_a_node_may_be_overcommitted_is_a_setting() -> None:
     assert timing().allowed_overcommit_s == 15
     assert timing(allowed_node_resources_overcommit_duration_ms="2m").allowed_overcommit_s == 120
+
+
+def test_the_heartbeats_per_second_are_a_setting_and_at_least_one() -> None:
+    assert timing().heartbeats_per_s == 2_000
+    assert timing(heartbeats_per_s="8000").heartbeats_per_s == 8_000
+
+
+@pytest.mark.parametrize("name", ["heartbeats_per_s", "shortest_pace_ms", "node_heartbeat_timeout_ms"])
+def test_a_rate_or_a_time_of_heartbeats_that_is_zero_is_refused(name: str) -> None:
+    with pytest.raises(BadInput, match=rf"Expected `int` >= 1 - at `\$.{name}`"):
+        timing(**{name: "0"})
