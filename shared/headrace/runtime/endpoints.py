@@ -11,7 +11,6 @@ import enum
 import math
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -33,8 +32,6 @@ from headrace.wire.refusals import AnswerTooLarge, BadRequest, Busy, ServiceFaul
 
 T = TypeVar("T")
 
-#: Number of subjects for which the sender is cached. The cache pays off because each node sends on its own subject again every few seconds.
-_SENDERS_KEPT: Final = 16_384
 _NO_SPAN: Final = nullcontext()
 #: Largest number of slow requests of one kind that are being answered or wait for their turn. At most one of them is from the same user.
 SLOW_AT_ONCE: Final = 4
@@ -308,9 +305,12 @@ class Endpoints:
             return encode(AnswerTooLarge(error.size_bytes))
 
 
-@lru_cache(maxsize=_SENDERS_KEPT)
 def _sender(subject: str, kind: CallerKind, name_at: int) -> tuple[Caller, str]:
-    """Return the sender that a subject names, and the prefix of this sender's inboxes. Answers may go to these inboxes only."""
+    """Return the sender that a subject names, and the prefix of this sender's inboxes. Answers may go to these inboxes only.
+
+    The result is not cached: computing it takes 0.5 us, and a cache of fewer senders than there are nodes takes more, since nodes send in
+    turn.
+    """
     name = "" if kind is CallerKind.SERVICE else subjects.nth(subject, name_at)
     prefix = subjects.inbox(kind.value, name) if name else f"_INBOX.{kind.value}"
     return Caller(kind=kind, name=name, subject=subject), prefix + "."
