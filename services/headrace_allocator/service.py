@@ -140,6 +140,7 @@ class AllocatorService:
         self._passes = PreemptionPasses(self.engine.yarn, runtime.clock, self._take)
         self.operations = OperationsFeed(runtime.bus, runtime.endpoints, tree, self, terms=runtime.terms)
         self._nodes = EnrolledNodes(tree, runtime.endpoints)
+        self._pictures = PictureReader(self._nodes.records)
         self._mirrors: dict[str, Mirror] = {}
         self._nodes_known, self._options_known = anyio.Event(), anyio.Event()
         self._shares: SnapshotReader[ShareItem, ShareFrame] = SnapshotReader(
@@ -228,7 +229,7 @@ class AllocatorService:
             self._on_heartbeat,
             name_at=_NODE_AT,
             pending=_MOST_HEARTBEATS,
-            read=PictureReader().read,
+            read=self._pictures.read,
             # The subject contains the node, so the newest heartbeat of each node is kept.
             newest=Newest(attrgetter("subject"), _HEARTBEAT_WAIT_S, self._on_late_heartbeat),
         )
@@ -312,7 +313,11 @@ class AllocatorService:
             self._runtime.endpoints.report_malformed(f"bucket {subjects.POOLS_BUCKET}", self._tree, str(error))
 
     def _on_nodes(self, entries: Mapping[str, Entry], changed: frozenset[str]) -> None:
-        self._take(self.engine.on_nodes(self._nodes.read(entries, changed or entries.keys()), self._shell.now()))
+        read = self._nodes.read(entries, changed or entries.keys())
+        for name, record in read.items():
+            if record is None:
+                self._pictures.forget(name)
+        self._take(self.engine.on_nodes(read, self._shell.now()))
 
     # --- effects --------------------------------------------------------------------------------------------------
 

@@ -108,7 +108,7 @@ class Desk:
         self.nodes = nodes
         self.seq = dict.fromkeys(nodes, 0)
         self.applied = dict.fromkeys(nodes, 0)
-        self._pictures = PictureReader()
+        self._pictures = PictureReader(nodes)
         self.now_s = 100.0
         #: Of the tree: nodes here have no memory that could be spared.
         self.options = AllocationOptions(min_spare_allocation_resources_on_node=PartialResources(user_slots=1))

@@ -112,7 +112,7 @@ class World:
         self.restart_allocator()
         self.agents: dict[str, AgentEngine] = {}
         self.beats: dict[str, deque[Heartbeat]] = {name: deque() for name in nodes}
-        self.pictures = PictureReader()
+        self.pictures = PictureReader(nodes)
         self.answers: dict[str, deque[Orders]] = {name: deque() for name in nodes}
         for name in nodes:
             self.restart_agent(name)

@@ -7,7 +7,7 @@ changed.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections.abc import Collection
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -16,9 +16,9 @@ from headrace.runtime.endpoints import Caller
 from headrace.wire.codec import BadMessage, decode
 from headrace.wire.heartbeat import MOST_REPORTS, AllocationReport, Heartbeat
 
-#: Upper bound of the bytes kept for all nodes together. The decoded objects take ten times as much: 150 MB for 10,000 nodes with 20
-#: allocations each.
-_MOST_KEPT_BYTES: Final = 32 * 1024 * 1024
+#: Upper bound of the bytes kept for all nodes together. 10,000 nodes with 20 allocations each need 15 MB. The decoded objects take ten
+#: times as much, but the facts of the allocator refer to them in any case.
+_MOST_KEPT_BYTES: Final = 512 * 1024 * 1024
 #: Largest number of successive reports of the previous heartbeat that are passed over in the search for a report with the same bytes,
 #: because their allocations may be gone. If more allocations are gone, the reports after them are decoded again.
 _MOST_GONE: Final = 4
@@ -48,11 +48,18 @@ _NO_PICTURE: Final = _Picture(b"", [], [])
 
 
 class PictureReader:
-    """Decodes heartbeats. If the kept reports take too many bytes, the reports of the nodes silent for longest are dropped."""
+    """Decodes heartbeats, and keeps the newest report of each node in `nodes`, which are the enrolled nodes as they are at the time.
 
-    def __init__(self, most_bytes: int = _MOST_KEPT_BYTES) -> None:
+    Half of `most_bytes` is divided equally between the nodes, and every node may use the other half as long as bytes are free. A report
+    that is not kept is decoded in full each time. No report is dropped for the report of another node. If the reports heard least
+    recently were dropped, a bound that is a little too low would keep no report at all until the next heartbeat of its node, because nodes
+    send in turn.
+    """
+
+    def __init__(self, nodes: Collection[str], most_bytes: int = _MOST_KEPT_BYTES) -> None:
+        self._nodes = nodes
         self._most_bytes = most_bytes
-        self._pictures: OrderedDict[str, _Picture] = OrderedDict()
+        self._pictures: dict[str, _Picture] = {}
         #: Bytes of all kept node reports.
         self.kept_bytes = 0
 
@@ -61,22 +68,28 @@ class PictureReader:
         heartbeat = decode(data, _UnreadHeartbeat)
         known = self._pictures.get(caller.name, _NO_PICTURE)
         picture = bytes(heartbeat.allocations)
-        if picture == known.data:
-            self._pictures.move_to_end(caller.name)
-        else:
+        if picture != known.data:
             known = _read(picture, known)
             self._keep(caller.name, known)
         # Changing the heartbeat is safe: it was just decoded, and nothing else refers to it yet.
         msgspec.structs.force_setattr(heartbeat, "allocations", known.reports)
         return heartbeat
 
+    def forget(self, node: str) -> None:
+        """Drop the report of a node that is no longer enrolled."""
+        dropped = self._pictures.pop(node, _NO_PICTURE)
+        self.kept_bytes -= len(dropped.data)
+
     def _keep(self, node: str, picture: _Picture) -> None:
-        before = self._pictures.pop(node, _NO_PICTURE)
-        self._pictures[node] = picture
-        self.kept_bytes += len(picture.data) - len(before.data)
-        while self.kept_bytes > self._most_bytes:
-            _, dropped = self._pictures.popitem(last=False)
-            self.kept_bytes -= len(dropped.data)
+        self.forget(node)
+        size_bytes = len(picture.data)
+        all_bytes = self.kept_bytes + size_bytes
+        shared_bytes = self._most_bytes // 2
+        own_bytes = shared_bytes // max(1, len(self._nodes))
+        is_within = all_bytes <= shared_bytes or (size_bytes <= own_bytes and all_bytes <= self._most_bytes)
+        if is_within and node in self._nodes:
+            self._pictures[node] = picture
+            self.kept_bytes = all_bytes
 
 
 def _read(data: bytes, before: _Picture) -> _Picture:

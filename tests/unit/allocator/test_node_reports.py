@@ -23,7 +23,12 @@ from headrace.wire.heartbeat import (
 from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace_allocator.links.node_reports import PictureReader
 
-CALLER = Caller(CallerKind.NODE, "n1", "")
+
+def a_caller(node: str) -> Caller:
+    return Caller(CallerKind.NODE, node, "")
+
+
+CALLER = a_caller("n1")
 
 
 def a_report(number: int, **changes: object) -> AllocationReport:
@@ -35,6 +40,10 @@ def a_report(number: int, **changes: object) -> AllocationReport:
         RunningJob(number, 1, 1_000, 10),
     )
     return msgspec.structs.replace(report, **changes)
+
+
+#: Bytes of a node report with one allocation.
+BYTES_OF_ONE = len(msgspec.msgpack.encode([a_report(1)]))
 
 
 def a_heartbeat(*reports: AllocationReport, seq: int = 1) -> Heartbeat:
@@ -58,7 +67,7 @@ def plain(heartbeat: Heartbeat) -> bytes:
 
 
 def test_a_report_in_the_same_bytes_is_the_same_object_and_so_is_a_picture() -> None:
-    reader = PictureReader()
+    reader = PictureReader({"n1"})
     first = reader.read(encode(a_heartbeat(*map(a_report, range(3)))), CALLER)
     same = reader.read(encode(a_heartbeat(*map(a_report, range(3)), seq=2)), CALLER)
     changed = a_report(1, unstarted=[JobSlot(7)])
@@ -72,26 +81,73 @@ def test_a_report_in_the_same_bytes_is_the_same_object_and_so_is_a_picture() -> 
 
 
 def test_any_course_of_pictures_is_read_as_without_memory() -> None:
-    random, reader = Random(1), PictureReader(most_bytes=700)
-    for seq in range(1, 500):
+    random, nodes = Random(1), set[str]()
+    reader = PictureReader(nodes, most_bytes=700)
+    for seq in range(1, 1_000):
+        name = f"n{random.randrange(6)}"
+        if random.random() < 0.2:
+            nodes.discard(name)
+            reader.forget(name)
+        elif random.random() < 0.5:
+            nodes.add(name)
         reports = [a_report(random.randrange(8), jobs_ended=random.randrange(2)) for _ in range(random.randrange(5))]
-        caller = Caller(CallerKind.NODE, f"n{random.randrange(3)}", "")
         data = encode(a_heartbeat(*reports, seq=seq))
 
-        assert plain(reader.read(data, caller)) == data
+        assert plain(reader.read(data, a_caller(name))) == data
         assert reader.kept_bytes == sum(len(kept.data) for kept in reader._pictures.values()) <= 700
+        assert reader._pictures.keys() <= nodes
 
 
-def test_the_node_that_was_silent_for_longest_is_forgotten_first() -> None:
+def test_a_bound_that_is_a_little_too_low_forgets_a_few_nodes_and_not_all_in_turn() -> None:
     data = encode(a_heartbeat(a_report(1)))
-    reader = PictureReader(most_bytes=2 * len(msgspec.msgpack.encode([a_report(1)])))
-    callers = [Caller(CallerKind.NODE, f"n{number}", "") for number in range(3)]
-    first, second = (reader.read(data, caller).allocations for caller in callers[:2])
-    assert reader.read(data, callers[0]).allocations is first
-    reader.read(data, callers[2])
+    nodes = [f"n{number}" for number in range(20)]
+    reader = PictureReader(nodes, most_bytes=2 * 18 * BYTES_OF_ONE)
+    first = [reader.read(data, a_caller(name)).allocations for name in nodes]
 
-    assert reader.read(data, callers[0]).allocations is first
-    assert reader.read(data, callers[1]).allocations is not second
+    for _ in range(3):
+        again = [reader.read(data, a_caller(name)).allocations for name in nodes]
+        assert [known is new for known, new in zip(first, again, strict=True)] == [True] * 18 + [False] * 2
+
+
+def test_no_node_takes_the_part_of_another() -> None:
+    nodes = [f"n{number}" for number in range(4)]
+    reader = PictureReader(nodes, most_bytes=8 * BYTES_OF_ONE)
+    small, large = encode(a_heartbeat(a_report(1))), encode(a_heartbeat(*map(a_report, range(4))))
+    # A large report is kept while bytes are free, and takes no more than the half that all nodes share.
+    kept = [reader.read(large, a_caller(name)).allocations for name in nodes[:2]]
+    assert reader.read(large, a_caller("n0")).allocations is kept[0]
+    assert reader.read(large, a_caller("n1")).allocations is not kept[1]
+
+    for name in nodes[1:]:
+        first = reader.read(small, a_caller(name)).allocations
+        assert reader.read(small, a_caller(name)).allocations is first
+
+
+def test_the_bound_holds_for_a_fleet_that_grows() -> None:
+    """Each new node has the largest report that its part allows at that time; the parts of all together are more than the bound."""
+    nodes: list[str] = []
+    reader = PictureReader(nodes, most_bytes=40 * BYTES_OF_ONE)
+    for number in range(40):
+        nodes.append(f"n{number}")
+        largest = (20 * BYTES_OF_ONE // len(nodes) - 1) // (BYTES_OF_ONE - 1)
+        reader.read(encode(a_heartbeat(*map(a_report, range(largest)))), a_caller(nodes[-1]))
+        assert reader.kept_bytes <= 40 * BYTES_OF_ONE
+
+    assert reader.kept_bytes > 35 * BYTES_OF_ONE
+
+
+def test_a_node_that_is_not_enrolled_any_more_is_forgotten_and_one_that_never_was_is_not_kept() -> None:
+    nodes = {"n1"}
+    reader, data = PictureReader(nodes), encode(a_heartbeat(a_report(1)))
+    reader.read(data, CALLER)
+    reader.read(data, a_caller("stranger"))
+    assert reader.kept_bytes == BYTES_OF_ONE
+
+    nodes.clear()
+    reader.forget("n1")
+    reader.forget("stranger")
+    reader.read(data, CALLER)
+    assert reader.kept_bytes == 0
 
 
 @pytest.mark.parametrize(
@@ -103,7 +159,7 @@ def test_the_node_that_was_silent_for_longest_is_forgotten_first() -> None:
     ],
 )
 def test_what_is_no_picture_is_refused_with_its_place_and_kept_nowhere(allocations: object, words: str) -> None:
-    reader = PictureReader()
+    reader = PictureReader({"n1"})
     message = {**msgspec.to_builtins(a_heartbeat()), "allocations": allocations}
 
     with pytest.raises(BadMessage) as refusal:
@@ -120,6 +176,6 @@ def test_a_number_that_is_none_is_refused_in_a_report_as_in_a_whole_heartbeat() 
     data = encode(a_heartbeat(a_report(1, preemption=record)))
 
     with pytest.raises(BadMessage, match="float"):
-        PictureReader().read(data, CALLER)
+        PictureReader({"n1"}).read(data, CALLER)
     with pytest.raises(BadMessage, match="float"):
         decode(data, Heartbeat)
