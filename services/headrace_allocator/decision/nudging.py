@@ -21,8 +21,8 @@ _MOST_NUDGES: Final = 200
 _MOST_ASKED: Final = 200
 #: Upper bound of the operations that are considered from one list of a pool. Their jobs have nearly the same size, so a few are enough.
 _MOST_ALIKE: Final = 8
-#: Upper bound of the considered operations for which nodes are searched. A search takes some 0.2 ms with 10,000 nodes, and the answer to a
-#: heartbeat waits for it.
+#: Upper bound of the considered operations for which nodes are searched. The answer to a heartbeat waits for the searches. A search for a
+#: size that was not searched for lately compares all nodes: 0.5 ms with 100,000 nodes, while other searches take some 0.02 ms.
 _MOST_LOOKS: Final = 16
 
 

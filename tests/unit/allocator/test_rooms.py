@@ -2,11 +2,79 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from headrace.ids import NodeName
 from headrace.pools import TreeOptions
 from headrace.resources import MOST_OF_A_NODE, Resources
 from headrace.wire.nodes import NodeRecord
+from headrace_allocator.facts import free_resources
+from headrace_allocator.facts.free_resources import FreeResources
+from headrace_allocator.facts.nodes import Node
 from tests.support.allocating import Desk, cores
+
+
+class Counted(FreeResources):
+    """Counts the columns that look-ups compare."""
+
+    compared = 0
+
+    def _fits(self, columns: Any, *others: Any) -> Any:
+        flags = super()._fits(columns, *others)
+        self.compared += flags.size
+        return flags
+
+    def compared_by(self, size: Resources, filters: tuple[str, ...] = ()) -> int:
+        before = self.compared
+        list(self.fitting(size, filters))
+        return self.compared - before
+
+
+def told(rooms: FreeResources, count: int) -> list[Node]:
+    nodes = [Node(NodeRecord(NodeName(f"n{number}")), 0.0) for number in range(count)]
+    for node in nodes:
+        rooms.note(node)
+    return nodes
+
+
+@pytest.mark.parametrize("count", [1_000, 4_000])
+def test_each_change_is_compared_once_for_each_size_however_many_nodes_there_are(count: int) -> None:
+    rooms = Counted()
+    nodes = told(rooms, count)
+    assert {rooms.compared_by(cores(1)), rooms.compared_by(cores(2), ("fast",))} == {rooms._free.shape[1]}
+    for number in range(2_000):
+        rooms.note(nodes[number % 700])
+        assert rooms.compared_by(cores(1)) == 1
+        if number % 50 == 49:
+            assert rooms.compared_by(cores(2), ("fast",)) == 50
+            assert rooms.compared_by(cores(2), ("fast",)) == 0
+
+    # A size that was not looked up for long is compared with all nodes once.
+    for node in nodes:
+        rooms.note(node)
+    assert rooms.compared_by(cores(1)) == rooms._free.shape[1]
+    assert rooms.compared_by(cores(1)) == 0
+    assert len(rooms._log) <= 2 * max(64, rooms._free.shape[1] // 24)
+
+
+def test_sizes_that_are_looked_up_in_turn_keep_their_columns_and_old_ones_leave_theirs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(free_resources, "_MOST_FITTING_BYTES", 3 * 1_024)
+    rooms = Counted()
+    nodes = told(rooms, 1_000)
+    for _ in range(3):
+        compared = [rooms.compared_by(cores(count)) for count in range(5)]
+    assert compared == [0, 0, 0, 1_024, 1_024]
+
+    for node in nodes:
+        rooms.note(node)
+        rooms.compared_by(cores(1))
+    assert [rooms.compared_by(cores(count)) for count in (3, 4)] == [1_024, 1_024]
+    assert [rooms.compared_by(cores(count)) for count in (3, 4, 1)] == [0, 0, 0]
+    assert [rooms.compared_by(cores(count)) for count in (0, 2)] == [1_024, 1_024]
 
 
 def test_the_room_of_all_online_nodes_is_exact_however_large_they_are() -> None:
