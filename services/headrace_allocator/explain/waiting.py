@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from heapq import nsmallest
 from itertools import compress, islice, pairwise
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -49,11 +49,22 @@ from headrace_allocator.gangs.gang import TOGETHER, Gang, GangPhase
 from headrace_allocator.gangs.packing import Room, count_of, pack
 from headrace_allocator.gangs.sizes import resources_of, together_by_size
 
+_NoRoom: TypeAlias = (
+    why.NoNodeAcceptsJobs
+    | why.NoNodeMatches
+    | why.LargerThanEveryNode
+    | why.NoRoomOnAnyNode
+    | why.RoomBeingMade
+    | why.RoomReserved
+    | why.RoomUnheard
+)
 #: Upper bound of the nodes that one reason lists.
 _MOST_NODES: Final = 5
 #: A heartbeat is overdue after the heartbeat timeout divided by this number. Even under load, the time between two heartbeats is not made
 #: longer than that.
 _HEARTBEATS_IN_TIMEOUT: Final = 4
+#: Number of nodes and allocations that are examined between two pauses of a look for free resources; they take some 10 us.
+_EXAMINED_AT_ONCE: Final = 100
 #: A text about a node's problem is cut to this number of characters when a reason quotes it.
 _TROUBLE_CHARACTERS: Final = 500
 _MOST_POOLS: Final = 5
@@ -73,7 +84,11 @@ def waiting_reasons(facts: Facts, order: LeastSatisfied, operation: Operation, n
 def reasons_in_turn(
     facts: Facts, order: LeastSatisfied, operation: Operation, now: Moment
 ) -> Iterator[why.Reason | None]:
-    """Yield each reason that holds, and None for each reason that does not. Each reason is computed only when the caller takes it."""
+    """Yield each reason that holds, and None for each reason that does not. Each reason is computed only when the caller takes it.
+
+    None is also yielded after each hundred nodes and allocations that are examined. So the work between two values is bounded, and a caller
+    can do the rest of the work later.
+    """
     not_running = not_schedulable(operation)
     if not_running is not None:
         yield not_running
@@ -99,7 +114,12 @@ def reasons_in_turn(
     yield _places_kept(facts) if may_preempt else None
     # The list is used again for `_places_exempt`: if the list is empty, a job fits on a node, so the operation does not wait until jobs
     # that started recently may be preempted.
-    no_room = list(_no_room(facts, operation, now))
+    no_room: list[why.Reason] = []
+    for reason in _no_room(facts, operation, now):
+        if reason is None:
+            yield None
+        else:
+            no_room.append(reason)
     if not operation.kinds:
         yield from pool_limits_reached(operation, facts.pools)
         yield own_limit_reached(operation, operation.held)
@@ -270,12 +290,12 @@ def _recovering(facts: Facts, operation: Operation) -> why.StillRecovering | Non
     return why.StillRecovering(*facts.recovery.progress(), in_doubt, awaited)
 
 
-def _no_room(facts: Facts, operation: Operation, now: Moment) -> Iterator[why.Reason]:
+def _no_room(facts: Facts, operation: Operation, now: Moment) -> Iterator[why.Reason | None]:
     """Yield the reason why no node has free resources for a job of the operation. If the operation has tasks, yield a reason for each task
-    that waits.
+    that waits. None is yielded now and then, after some nodes were examined.
     """
     spec, slots = operation.spec, operation.slots
-    if not operation.kinds and (reason := _no_room_for(facts, operation, spec.resources, now)) is not None:
+    if not operation.kinds and (reason := (yield from _no_room_for(facts, operation, spec.resources, now))) is not None:
         yield reason
     for number, task in enumerate(operation.kinds):
         jobs, size = slots.pending_of(number), task.resources
@@ -283,7 +303,7 @@ def _no_room(facts: Facts, operation: Operation, now: Moment) -> Iterator[why.Re
             of_task = (
                 next(pool_limits_reached(operation, facts.pools, needed=size), None)
                 or own_limit_reached(operation, operation.held, needed=size)
-                or _no_room_for(facts, operation, size, now)
+                or (yield from _no_room_for(facts, operation, size, now))
             )
             if of_task is not None:
                 yield why.TaskWaits(
@@ -293,17 +313,8 @@ def _no_room(facts: Facts, operation: Operation, now: Moment) -> Iterator[why.Re
 
 def _no_room_for(
     facts: Facts, operation: Operation, size: Resources, now: Moment
-) -> (
-    why.NoNodeAcceptsJobs
-    | why.NoNodeMatches
-    | why.LargerThanEveryNode
-    | why.NoRoomOnAnyNode
-    | why.RoomBeingMade
-    | why.RoomReserved
-    | why.RoomUnheard
-    | None
-):
-    """Return the reason why no node has free resources for a job of this size; None if a node has."""
+) -> Generator[None, None, _NoRoom | None]:
+    """Return the reason why no node has free resources for a job of this size; None if a node has. Pause (yield) now and then."""
     filters = facts.pools.filters_of(operation.spec)
     spare = facts.pools.min_spare
     if not len(facts.shapes):
@@ -328,7 +339,12 @@ def _no_room_for(
     holder = OperationId("")
     late_s = facts.timing.node_heartbeat_timeout_s / _HEARTBEATS_IN_TIMEOUT
     unheard: list[tuple[float, NodeName]] = []
+    examined = 0
     for node in facts.rooms.fitting(size.or_more(spare), filters):
+        examined += 1 + len(node.allocations)
+        while examined >= _EXAMINED_AT_ONCE:
+            examined -= _EXAMINED_AT_ONCE
+            yield None
         silent_s = now.steady_s - node.heard_s
         if waits_for_room(node.allocations.values()):
             making_room += 1

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from headrace.wire.explanations import Cause
+from headrace_allocator import start_watchdog
 from headrace_allocator.effects import Alarm
+from headrace_allocator.explain import waiting
+from headrace_allocator.facts.allocations import Allocation, waits_for_room
 from tests.support.allocating import Desk, a_share, an_operation, cores
+from tests.support.clocks import at
 from tests.unit.allocator.test_explain_waiting import explained
 from tests.unit.allocator.test_preemption import FOUR
 
@@ -100,3 +106,81 @@ def test_an_operation_of_which_a_job_starts_now_and_then_is_not_stuck() -> None:
         assert alarms(desk, until_s=int(desk.now_s) + 20) == []
         orders, _ = desk.beat(node)
         assert orders.start
+
+
+def late_nodes(count: int, *names: str) -> Desk:
+    """Nodes with room for a job each that were heard at 100 s, and operations that came 20 s later."""
+    desk = Desk({f"n{number}": cores(1) for number in range(count)})
+    for node in desk.nodes:
+        desk.beat(node)
+    desk.now_s += 20
+    desk.start(*map(an_operation, names))
+    desk.tell([a_share(name, 0.1) for name in names])
+    return desk
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of nodes that were examined, as its only item."""
+    examined = [0]
+
+    def counting(allocations: Iterable[Allocation]) -> bool:
+        examined[0] += 1
+        return waits_for_room(allocations)
+
+    monkeypatch.setattr(waiting, "waits_for_room", counting)
+    return examined
+
+
+def test_a_tick_examines_a_bounded_number_of_nodes_and_later_ticks_the_others(
+    looks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start_watchdog, "_MOST_STEPS", 30)
+    monkeypatch.setattr(waiting, "_EXAMINED_AT_ONCE", 2)
+    desk = late_nodes(100, "a", "b")
+    most, stuck = 0, set()
+    for _ in range(90):
+        desk.now_s += 1
+        before = looks[0]
+        stuck |= {str(one.about["operation"]) for one in desk.tick(desk.now_s) if isinstance(one, Alarm)}
+        most = max(most, looks[0] - before)
+        # All nodes stay late, and none goes offline.
+        for node in desk.facts.nodes.values():
+            desk.facts.last_heard.note(node, at(desk.now_s - 20))
+
+    assert 40 < most <= 2 * 30
+    assert stuck == {"a", "b"}
+
+
+def test_an_operation_that_ends_while_it_is_examined_is_examined_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start_watchdog, "_MOST_STEPS", 20)
+    monkeypatch.setattr(waiting, "_EXAMINED_AT_ONCE", 1)
+    desk = late_nodes(100, "a", "b")
+    desk.tick(desk.now_s)
+    assert desk.engine.watchdog._examination is not None
+    desk.start(an_operation("c"))
+    desk.tell([a_share("c", 0.1)])
+
+    watched: set[str] = set()
+    for _ in range(30):
+        desk.tick(desk.now_s)
+        watched |= desk.engine.watchdog._watched.keys()
+
+    assert watched == {"c"}
+
+
+def test_a_node_that_makes_room_behind_many_late_nodes_is_found_by_a_later_tick(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(start_watchdog, "_MOST_STEPS", 20)
+    monkeypatch.setattr(waiting, "_EXAMINED_AT_ONCE", 1)
+    desk = late_nodes(50, "a")
+    last = list(desk.facts.nodes.values())[-1]
+    monkeypatch.setattr(waiting, "waits_for_room", lambda allocations: list(allocations) == ["makes room"])
+    assert last.record.node == "n49"
+    last.allocations["a-1"] = "makes room"  # type: ignore[index, assignment]
+
+    for _ in range(20):
+        desk.tick(desk.now_s)
+
+    assert desk.engine.watchdog._watched == {}
