@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -18,14 +17,12 @@ from headrace.wire import subjects
 from headrace.wire.codec import UNREADABLE
 from headrace.wire.operations import StartOperation
 from headrace.wire.refusals import BadRequest, NotReady
+from headrace_admission.missing_writes import MissingWrites
 from headrace_admission.settings import AdmissionSettings
 from headrace_admission.state.rules import TreeRules, rules_of
 from headrace_admission.state.tree_book import TreeBook
 
 _RETRY_S: Final = 0.5
-#: For this many seconds after this process heard of a write, the mirror may lack the write, so the bucket itself is asked. After these
-#: seconds the write is stored or has failed for good, and the mirror has since read the bucket by itself more than once.
-_MAY_LACK_IT_S: Final = 12.0
 
 
 class PoolsWatch:
@@ -39,9 +36,7 @@ class PoolsWatch:
         self._changed = anyio.Event()
         self._mirror: Mirror | None = None
         self._writes: Writes | None = None
-        self._heard = 0
-        #: Steady time in seconds until which a client may know of a write to the bucket that the mirror does not have yet.
-        self._may_lack_until_s = math.inf
+        self._missing = MissingWrites()
         #: Number of reads of the bucket that have begun, and the number of the newest read that succeeded.
         self._looks = self._last_good_look = 0
         self._looking = anyio.Lock(fast_acquire=True)
@@ -158,21 +153,21 @@ class PoolsWatch:
         try:
             self._writes = await self._runtime.users.writes(subjects.POOLS_BUCKET)
         except PermissionRefused:
-            # A server of the previous release does not permit this. `_may_lack_until_s` then stays infinite, so each start in an
-            # unknown pool reads the bucket.
+            # A server of the previous release does not permit this. Then `_missing` stays as it is, so each start in an unknown pool reads
+            # the bucket.
             logger().info(
                 "the server does not send writes to the pools bucket; each start in an unknown pool reads the bucket",
                 bucket=subjects.POOLS_BUCKET,
             )
         else:
-            self._may_lack_until_s = -math.inf
+            self._missing.listens()
 
     def _may_lack_writes(self) -> bool:
+        assert self._mirror is not None
         now_s = self._runtime.clock.steady_s()
-        if self._writes is not None and self._writes.heard != self._heard:
-            self._heard = self._writes.heard
-            self._may_lack_until_s = now_s + _MAY_LACK_IT_S
-        return now_s < self._may_lack_until_s
+        if self._writes is not None:
+            self._missing.note(self._writes.take(), now_s)
+        return self._missing.some_from(self._mirror.entries, now_s)
 
     def _on_entries(self, entries: Mapping[str, Entry], changed: frozenset[str]) -> None:
         for key in changed:

@@ -12,6 +12,7 @@ from headrace.bus import (
     BusError,
     ConnectionLost,
     Entry,
+    HeardWrites,
     KeyValue,
     LogEntry,
     Message,
@@ -162,16 +163,21 @@ async def test_whoever_listens_hears_of_a_write_whatever_becomes_of_it(world: Wo
     async with world.connect("writes") as writes, world.connect("hears") as hears:
         bucket = await writes.key_value(world.word)
         heard = await hears.writes(world.word)
-        counts = [heard.heard]
-        await bucket.put("a", b"1")
+        assert heard.take() == HeardWrites()
+        first = await bucket.put("a", b"1")
         await hears.barrier()
-        counts.append(heard.heard)
+        assert heard.take() == HeardWrites({"a": 0})
         with pytest.raises(WrongRevision):
             await bucket.update("a", b"2", 9)
+        await bucket.update("a", b"2", first)
         await hears.barrier()
-        counts.append(heard.heard)
-
-    assert counts[0] < counts[1] < counts[2]
+        assert heard.take() == HeardWrites({"a": 9})
+        await bucket.delete("a")
+        marker = await bucket.update("a", b"3", 0) - 1
+        await bucket.update("b", b"4", 0)
+        await hears.barrier()
+        assert heard.take() == HeardWrites({"a": marker, "b": 0})
+        assert heard.take() == HeardWrites()
 
 
 @on_both_worlds

@@ -373,6 +373,37 @@ async def test_a_pool_that_was_just_written_is_found_though_no_watch_tells_and_n
     assert len(looks) == 1
 
 
+async def test_once_the_mirror_has_what_was_written_no_start_into_an_unknown_pool_looks(
+    server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[BucketMirror] = []
+    catch_up = BucketMirror.catch_up
+
+    async def counted(mirror: BucketMirror, *, timeout_s: float) -> bool:
+        looks.append(mirror)
+        return await catch_up(mirror, timeout_s=timeout_s)
+
+    async with running(server, SETTINGS, serve), a_bus(server, "service", "configuring") as bus:
+        await request(server, "op.list", ListOperations(), OperationList)
+        bucket = await bus.key_value(subjects.POOLS_BUCKET, history=64)
+        monkeypatch.setattr(BucketMirror, "catch_up", counted)
+        found, asked = [], []
+        for number in range(3):
+            tree = Tree(TREE, [Pool(PoolName(f"new-{number}"), PoolName("<Root>"))])
+            revision = await bucket.put(TREE, msgspec.json.encode(tree))
+            start = a_start(f"operation-{number}", pool=f"new-{number}")
+            start = msgspec.structs.replace(start, min_revision=revision)
+            found.append(await request(server, "op.start", start, StartAnswer, f"user-{number}"))
+            before = len(looks)
+            unknown = a_start(f"operation-of-{number}", pool=f"unknown-{number}")
+            answer = await request(server, "op.start", unknown, StartAnswer, f"user-{number}")
+            assert answer.ephemeral_pool
+            asked.append(len(looks) - before)
+
+    assert [each.ephemeral_pool for each in found] == [False] * 3
+    assert asked == [0] * 3
+
+
 async def test_without_the_right_to_hear_writes_each_start_into_an_unknown_pool_looks(
     server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -185,11 +185,11 @@ async def test_no_service_has_an_entry_of_the_log_or_a_value_stored_again(server
 
         where = f"$KV.{subjects.POOLS_BUCKET}.a"
         tried = await buses["admission"].writes(subjects.POOLS_BUCKET)
-        before = tried.heard
+        before = tried.statistics()["received"]
         await deliver(buses["allocator"], subjects.STREAM, subjects.LOG, batch=3)
         await deliver(buses["allocator"], POOLS, where, batch=3)
         with anyio.fail_after(PATIENCE_S):
-            while tried.heard < before + 3:
+            while tried.statistics()["received"] < before + 3:
                 await buses["admission"].barrier()
         for stream, subject in ((subjects.STREAM, subjects.LOG), (POOLS, where)):
             with pytest.raises(JetStreamRefused, match="forms a cycle"):

@@ -20,6 +20,7 @@ from headrace.bus import (
     ConnectionLost,
     Entry,
     Handler,
+    HeardWrites,
     KeyValue,
     Log,
     LogEntry,
@@ -500,13 +501,23 @@ class _Writes:
     def __init__(self, bus: SimulatedBus, bucket: str) -> None:
         self._bus = bus
         self._bucket = bucket
+        self._taken = self._reconnects = 0
 
-    @property
-    def heard(self) -> int:
-        return self._bus.server.store.bucket(self._bucket, 1).tried + self._bus.reconnects
+    def take(self) -> HeardWrites:
+        tried, reconnects = self._tried(), self._bus.reconnects
+        # A bucket that was lost and made anew has forgotten its tries.
+        is_anew = len(tried) < self._taken
+        heard = HeardWrites(unclear=reconnects - self._reconnects + is_anew)
+        for key, revision in tried[0 if is_anew else self._taken :]:
+            heard.named[key] = max(revision, heard.named.get(key, 0))
+        self._taken, self._reconnects = len(tried), reconnects
+        return heard
+
+    def _tried(self) -> list[tuple[str, int]]:
+        return self._bus.server.store.bucket(self._bucket, 1).tried
 
     def statistics(self) -> Mapping[str, int]:
-        return {"received": self.heard}
+        return {"received": len(self._tried())}
 
     async def close(self) -> None:
         """There is nothing to end."""

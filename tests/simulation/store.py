@@ -79,8 +79,8 @@ class Bucket(Stream):
         self.history = history
         #: Rises when the bucket is made anew.
         self.life = 0
-        #: Tries to write, also those that were refused.
-        self.tried = 0
+        #: Tries to write, also those that were refused: the key, and the revision that it must have.
+        self.tried: list[tuple[str, int]] = []
 
     def get(self, key: str) -> Stored | None:
         """The newest message of a key, deletions included."""
@@ -104,13 +104,13 @@ class Bucket(Stream):
 
     def write(self, key: str, data: bytes, at_ms: int, expected: int | None, *, is_deletion: bool = False) -> Stored:
         """Writes a key; `expected` is its newest revision, 0 for none or a deleted one. Raises `WrongRevision`."""
-        self.tried += 1
         known = self.get(key)
-        if expected is not None:
-            have = known.sequence if known is not None else 0
-            is_free = expected == 0 and (known is None or known.is_deletion)
-            if not is_free and expected != have:
-                raise WrongRevision(f"{key} was changed by another writer")
+        have = known.sequence if known is not None else 0
+        is_free = expected == 0 and (known is None or known.is_deletion)
+        # As the real writers do, who name the revision of the marker of a deleted key, and of what they overwrite.
+        self.tried.append((key, have if expected is None or is_free else expected))
+        if expected is not None and not is_free and expected != have:
+            raise WrongRevision(f"{key} was changed by another writer")
         stored = self.add(key, data, at_ms, is_deletion=is_deletion)
         own = [each.sequence for each in self.messages if each.subject == key]
         drop = set(own[: -self.history])

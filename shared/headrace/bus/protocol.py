@@ -233,6 +233,19 @@ class Mirror(Protocol):
         ...
 
 
+class HeardWrites(msgspec.Struct):
+    """Attempts to write to a bucket, and reasons for which attempts may have been missed.
+
+    Every attempt names the revision that the key must have. So once the key is known with a higher revision, the attempt either is part of
+    what is known, or was refused.
+    """
+
+    #: By key, the highest revision that an attempt named.
+    named: dict[str, int] = msgspec.field(default_factory=dict)
+    #: Number of attempts that named no revision, and of new connections, before which attempts may have been missed.
+    unclear: int = 0
+
+
 class Writes(Subscription, Protocol):
     """A listener for the writes to a bucket. If another process learns of a write and then sends a request to this process, the write
     arrives here before the request.
@@ -241,12 +254,8 @@ class Writes(Subscription, Protocol):
     agree on the write.
     """
 
-    @property
-    def heard(self) -> int:
-        """A number that rises with each attempt to write and with each new connection.
-
-        A new connection counts because earlier writes may have been missed.
-        """
+    def take(self) -> HeardWrites:
+        """Return what was heard since the last call."""
         ...
 
 

@@ -30,6 +30,8 @@ MESSAGE_NOT_FOUND: Final = 10037
 NAME_IN_USE: Final = 10058
 #: Error codes for a full server, account or stream. A cluster reports 10077 if its disk is full.
 NO_ROOM: Final = frozenset({10023, 10047, 10077})
+#: Header of a write that names the sequence number which the newest message of the same subject must have.
+EXPECTED_REVISION: Final = "Nats-Expected-Last-Subject-Sequence"
 #: Error codes for a wrong expected last sequence of a stream or of a subject. A cluster reports 10164.
 WRONG_LAST_SEQUENCE: Final = frozenset({10071, 10164})
 

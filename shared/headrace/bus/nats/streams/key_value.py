@@ -9,6 +9,7 @@ from contextlib import aclosing, asynccontextmanager
 import anyio
 
 from headrace.bus.nats.streams.api import (
+    EXPECTED_REVISION,
     WRONG_LAST_SEQUENCE,
     JetStream,
     JetStreamRefused,
@@ -23,7 +24,6 @@ from headrace.errors import BadInput
 _BUCKET = re.compile(r"[A-Za-z0-9_-]+\Z")
 _KEY = re.compile(r"[A-Za-z0-9_=/-]+(\.[A-Za-z0-9_=/-]+)*\Z")
 _MOST_HISTORY = 64
-_EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 _OPERATION = "KV-Operation"
 
 
@@ -74,7 +74,7 @@ class NatsKeyValue:
                 # The server compares the expected revision with the last message of the key, even if this message is the marker of a
                 # deleted key or a foreign message.
                 revision = before.sequence
-        return await self._write(key, value, {_EXPECTED: str(revision)})
+        return await self._write(key, value, {EXPECTED_REVISION: str(revision)})
 
     async def delete(self, key: str) -> None:
         await self._overwrite(key, b"", {_OPERATION: "DEL"})
@@ -150,7 +150,9 @@ class NatsKeyValue:
         while True:
             before = await self._stored(key)
             try:
-                return await self._write(key, value, {**headers, _EXPECTED: str(before.sequence if before else 0)})
+                return await self._write(
+                    key, value, {**headers, EXPECTED_REVISION: str(before.sequence if before else 0)}
+                )
             except WrongRevision:
                 continue
 
