@@ -291,8 +291,13 @@ def live_operation(operation: Operation, tree: TreeName) -> LiveOperation:
         ends_running_jobs=operation.ends_running_jobs,
         free=None if owners is None else owners.free,
         changes=0 if owners is None else owners.changes,
-        pausing=len(ledger.pausing),
+        # Of the failed jobs, the allocator waits only for those that start together.
+        pausing=len(ledger.pausing) if operation.spec.gang_tasks is None else _pausing_in_gang(operation),
     )
+
+
+def _pausing_in_gang(operation: Operation) -> int:
+    return sum(map(operation.spec.is_of_gang, operation.ledger.pausing))
 
 
 def _is_known_in(tree: TreeName, operation: Operation) -> bool:
@@ -430,11 +435,13 @@ def _matches(operation: Operation, request: wire.ListOperations, wanted: str) ->
     )
 
 
-def most_failed_runs(spec: OperationSpec) -> int:
-    """Return the number of failed runs of all jobs at which an operation fails."""
-    if spec.is_gang and spec.tries:
-        return min(spec.tries, spec.max_failed_job_count)
-    return spec.max_failed_job_count
+def failed_runs_of_gang(operation: Operation) -> int:
+    """Return the number of failed runs of the jobs that form the operation's gang; 0 if it has no gang."""
+    spec, ledger = operation.spec, operation.ledger
+    if spec.is_gang:
+        return ledger.counts[JobResult.FAILED]
+    ends = (ledger.task_ends.get(number) for number in spec.gang_tasks or ())
+    return sum(each.counts.get(JobResult.FAILED, 0) for each in ends if each is not None)
 
 
 def failed_for_good(ledger: Ledger) -> int:
@@ -448,8 +455,8 @@ def failure_words(operation: Operation) -> str:
     count, timed_out, jobs = ledger.counts[JobResult.FAILED], ledger.counts[JobResult.TIMED_OUT], spec.job_count
     if count >= spec.max_failed_job_count:
         words = f"{counted(count, 'failed job')}, max_failed_job_count is {spec.max_failed_job_count}"
-    elif spec.is_gang and count >= most_failed_runs(spec):
-        words = f"the gang failed {count} times, tries is {spec.tries}"
+    elif 0 < spec.tries <= (of_gang := failed_runs_of_gang(operation)):
+        words = f"the gang failed {of_gang} times, tries is {spec.tries}"
     else:
         given_up = []
         if timed_out:

@@ -38,7 +38,7 @@ from headrace_allocator.explain.words import words_of_left_out
 from headrace_allocator.facts.allocations import Allocation, waits_for_room
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node
-from headrace_allocator.facts.operations import Operation, break_up
+from headrace_allocator.facts.operations import Operation, break_up, in_gang, is_in_gang, taken_back_for
 from headrace_allocator.facts.preempted import preempt_and_stop_counting
 from headrace_allocator.facts.reconcile import Findings
 from headrace_allocator.gangs.holds import let_go
@@ -347,9 +347,10 @@ class HeartbeatAnswers:
             if allocation.preemption is None and allocation.take_back in _WHILE_IT_HOLDS:
                 allocation.take_back = None
             if operation is not None and allocation.take_back is None:
-                if operation.schedulable and operation.taken_back is None and not (ends_all or node.record.drained):
+                why = taken_back_for(operation, allocation)
+                if operation.schedulable and why is None and not (ends_all or node.record.drained):
                     continue
-                allocation.take_back = operation.taken_back
+                allocation.take_back = why
             if allocation.state is AllocationState.ENDED:
                 continue
             if ends_all and allocation.take_back is None:
@@ -389,7 +390,8 @@ class HeartbeatAnswers:
         operation = facts.operations[allocation.operation]
         boottime_ms = facts.nodes[allocation.node].boottime_ms
         record = record_of(one, operation, facts.pools, now, boottime_ms=boottime_ms)
-        break_up(operation)
+        if is_in_gang(operation, allocation):
+            break_up(operation)
         preempt_and_stop_counting(facts, allocation, record)
         self.made.note_preemption(allocation, operation, record)
         self.preemptions.note(operation.spec.pool, one.reason, one.group)
@@ -411,12 +413,12 @@ class HeartbeatAnswers:
         booked = 0
         shown = _shown(node) if placed else set()
         for one in placed:
-            operation, is_shown = one.operation, one.operation.id in shown
-            if operation.gang is None and not _fits(budget, operation, one.jobs, is_shown=is_shown):
+            operation, is_shown, is_held = one.operation, one.operation.id in shown, in_gang(one.operation, one.task)
+            if not is_held and not _fits(budget, operation, one.jobs, is_shown=is_shown):
                 continue
             booked += 1
             name = self._next_name()
-            if operation.gang is not None:
+            if is_held:
                 self._gangs.hold(name, operation, node, one.job, now, one.task).stage = one.stage
                 continue
             allocation = self._facts.start(name, operation, node, one.jobs, one.job, one.task)

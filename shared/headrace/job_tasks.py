@@ -77,6 +77,9 @@ def check_tasks(spec: OperationSpec) -> None:
         if task.name in names:
             raise BadInput(f"{place}.name", task.name, "a name that no other task has")
         names.add(task.name)
+        if task.is_gang and spec.is_gang:
+            words = "`gang` of the operation starts all jobs of all tasks together. Leave out `gang` of the operation or of the task"
+            raise BadInput.because(place, words)
         check_size(task.resources, f"{place}.resources")
     _check_indexes(spec)
     for field, accepted in _ONE_KIND_ONLY.items():

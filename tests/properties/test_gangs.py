@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from random import Random
 
 import pytest
@@ -22,8 +23,9 @@ _APART_S = 300.0
 class Watch:
     """Looks, by the truth on the hosts, for how long a gang has run with jobs missing."""
 
-    def __init__(self, world: World, gangs: dict[str, int]) -> None:
+    def __init__(self, world: World, gangs: Mapping[str, Collection[int]]) -> None:
         self._world = world
+        #: The indexes of the jobs that start together.
         self._gangs = gangs
         self._apart_since_s: dict[str, float] = {}
         #: How often all jobs of a gang that had not completed ran at once.
@@ -33,11 +35,12 @@ class Watch:
     def look(self) -> None:
         world = self._world
         for name, jobs in self._gangs.items():
-            running = {key.index for host in world.hosts.values() for key in host.running if key.operation == name}
-            done = {index for operation, index in world.completed if operation == name}
-            if running and len(running | done) == jobs:
+            there = [key for host in world.hosts.values() for key in host.running]
+            running = {key.index for key in there if key.operation == name and key.index in jobs}
+            done = {index for operation, index in world.completed if operation == name and index in jobs}
+            if running and len(running | done) == len(jobs):
                 self.together += 1
-            if not running or len(running | done) == jobs:
+            if not running or len(running | done) == len(jobs):
                 self._apart_since_s.pop(name, None)
                 continue
             since_s = self._apart_since_s.setdefault(name, world.now_s)
@@ -52,7 +55,7 @@ def a_world(seed: int) -> tuple[World, Watch]:
     gangs = {"operation-gang-a": 5, "operation-gang-b": 7, "operation-gang-c": 6}
     for name, jobs in gangs.items():
         world.start(name, jobs=jobs, is_gang=True)
-    return world, Watch(world, gangs)
+    return world, Watch(world, {name: range(jobs) for name, jobs in gangs.items()})
 
 
 @pytest.mark.parametrize("seed", seeds(2, 200))

@@ -28,6 +28,8 @@ from tests.support.gang_fleet import THREE_HOSTS, GangFleet, gangs_that_take_tur
 
 pytestmark = pytest.mark.long
 
+_EIGHT = PartialResources(cpu=800)
+
 
 def a_pool(name: str, **settings: object) -> Pool:
     return Pool(PoolName(name), ROOT_POOL, PoolConfig(**settings))  # type: ignore[arg-type]
@@ -235,12 +237,92 @@ def test_a_gang_that_found_too_little_has_its_turn_once_another_has_ended() -> N
     assert fleet.running("right-gang") == 8
 
 
+def a_gang_and_older_jobs() -> GangFleet:
+    """In twelve places run four jobs that are older than the gang of eight beside them."""
+    fleet = a_fleet(a_pool("mixed"), a_pool("production", weight=0.001, strong_guarantee_resources=_EIGHT))
+    fleet.facts.timing = msgspec.structs.replace(fleet.facts.timing, gang_hold_s=2.0)
+    fleet.run("first", "mixed", 8, 20.0, cores(1))
+    pass_seconds(fleet, 5)
+    fleet.run_beside("mixed", "mixed", 600.0, (8, cores(1)), (4, cores(1)))
+    pass_seconds(fleet, 40)
+    assert (fleet.in_gang("mixed"), fleet.running("mixed")) == (8, 12)
+    assert fleet.taken == {}
+    fleet.facts.timing = msgspec.structs.replace(fleet.facts.timing, gang_hold_s=30.0)
+    return fleet
+
+
+@pytest.mark.parametrize("is_gang", [True, False])
+def test_a_gang_goes_as_a_whole_and_the_jobs_beside_it_stay(is_gang: bool) -> None:
+    fleet = a_gang_and_older_jobs()
+    before = fleet.indexes("mixed")
+    (fleet.run_gang if is_gang else fleet.run)("urgent", "production", 8, 600.0, cores(1))
+    pass_seconds(fleet, 25)
+
+    assert fleet.running("urgent") == 8
+    assert fleet.indexes("mixed") == before[8:]
+    assert {operation for operation, _ in fleet.taken.values()} == {"mixed"}
+    attempts = [fleet.facts.operations[OperationId("mixed")].slots.attempt(index) for index in range(12)]
+    assert attempts == [2] * 8 + [1] * 4
+
+
+def test_jobs_beside_a_gang_are_preempted_one_by_one_and_the_gang_goes_on() -> None:
+    fleet = a_fleet(a_pool("mixed"), a_pool("production", weight=0.001, strong_guarantee_resources=_EIGHT))
+    fleet.run_beside("mixed", "mixed", 600.0, (4, cores(1)), (8, cores(1)))
+    pass_seconds(fleet, 6)
+    assert (fleet.in_gang("mixed"), fleet.running("mixed")) == (4, 12)
+    fleet.run("urgent", "production", 4, 600.0, cores(1))
+    pass_seconds(fleet, 25)
+
+    assert (fleet.running("urgent"), fleet.in_gang("mixed"), fleet.running("mixed")) == (4, 4, 8)
+    assert len(fleet.taken) == 4
+    slots = fleet.facts.operations[OperationId("mixed")].slots
+    assert [slots.attempt(index) for index in range(4)] == [1] * 4
+
+
+def beside_many(guarantee: int, many: int, gang: int, others: int) -> GangFleet:
+    """Jobs of another pool run in twelve places when an operation with a gang and other jobs comes."""
+    strong = PartialResources(cpu=guarantee * 100)
+    fleet = a_fleet(a_pool("others"), a_pool("mixed", weight=0.001, strong_guarantee_resources=strong))
+    fleet.facts.timing = msgspec.structs.replace(fleet.facts.timing, gang_hold_s=2.0)
+    fleet.run("many", "others", many, 600.0, cores(1))
+    pass_seconds(fleet, 4)
+    assert fleet.running("many") == many
+    fleet.run_beside("mixed", "mixed", 600.0, (gang, cores(1)), (others, cores(1)))
+    return fleet
+
+
+def test_others_are_preempted_for_jobs_beside_a_gang_that_is_owed_too_little() -> None:
+    """The gang of eight could never have more than the four places that its operation is owed."""
+    fleet = beside_many(guarantee=4, many=12, gang=8, others=4)
+    pass_seconds(fleet, 25)
+
+    assert (fleet.in_gang("mixed"), fleet.running("mixed")) == (0, 4)
+    assert len(fleet.taken) == 4
+
+
+def test_others_are_preempted_at_once_for_a_gang_and_one_by_one_for_the_jobs_beside_it() -> None:
+    fleet = beside_many(guarantee=12, many=12, gang=8, others=4)
+    pass_seconds(fleet, 30)
+
+    assert (fleet.in_gang("mixed"), fleet.running("mixed"), len(fleet.taken)) == (8, 12, 12)
+
+
+def test_what_jobs_beside_a_gang_hold_is_not_owed_to_the_gang_again() -> None:
+    fleet = beside_many(guarantee=8, many=8, gang=8, others=4)
+    pass_seconds(fleet, 25)
+
+    assert (fleet.in_gang("mixed"), fleet.running("mixed")) == (0, 4)
+    assert fleet.taken == {}
+    told = "a gang of 8 jobs (task task-0) that is owed resources for 4: nothing is preempted for it"
+    assert any(told in words for words in fleet.reasons("mixed")), fleet.reasons("mixed")
+
+
 class RandomGangs(GangFleet):
     """Gangs and others of three or four pools come one after another. Some answers are lost."""
 
-    def __init__(self, seed: int, *, with_tasks: bool = False) -> None:
+    def __init__(self, seed: int, *, with_tasks: bool = False, beside: bool = False) -> None:
         draw = Random(seed)
-        self._with_tasks = with_tasks
+        self._with_tasks, self._beside = with_tasks, beside
         hosts = {f"n{number}": cores(draw.choice([2, 4, 6]), slots=100) for number in range(draw.randint(2, 4))}
         self.names = [f"p{number}" for number in range(draw.randint(3, 4))]
         pools = [_any_pool(draw, name, self.names[: self.names.index(name)]) for name in self.names]
@@ -260,6 +342,8 @@ class RandomGangs(GangFleet):
         self.for_gangs = self.gangs_gone = 0
         #: Preemptions for gangs with tasks.
         self.for_tasks = 0
+        #: Preemptions of operations that have other jobs beside a gang.
+        self.of_mixed = 0
 
     def step(self) -> None:
         draw = self.random
@@ -268,7 +352,10 @@ class RandomGangs(GangFleet):
             size, jobs = cores(draw.choice([0.5, 1, 1, 2])), draw.randint(2, 9)
             if self._with_tasks and draw.random() < 0.5:
                 tasks = [(draw.randint(1, 4), cores(draw.choice([0.5, 1, 2, 3, 4]))) for _ in range(draw.randint(1, 3))]
-                self.run_gang_of_tasks(name, pool, seconds, *tasks)
+                if self._beside:
+                    self.run_beside(name, pool, seconds, *tasks)
+                else:
+                    self.run_gang_of_tasks(name, pool, seconds, *tasks)
             else:
                 (self.run_gang if draw.random() < 0.6 else self.run)(name, pool, jobs, seconds, size)
         before = set(self.taken)
@@ -281,6 +368,7 @@ class RandomGangs(GangFleet):
                 self.for_tasks += bool(self.live[record.beneficiary].spec.tasks)
                 self.taken_for_s.setdefault(record.beneficiary, self.now_s)
             self.gangs_gone += self.live[operation].spec.is_gang
+            self.of_mixed += self.live[operation].spec.gang_tasks is not None
         assert self.engine.check() == []
         self.look()
         for host in self.nodes:
@@ -289,12 +377,13 @@ class RandomGangs(GangFleet):
     def look(self) -> None:
         """A gang for which places were taken starts soon, and one of which a job went has none left soon."""
         for name, live in self.live.items():
-            if not live.spec.is_gang:
+            if live.spec.gang_job_count < 2:
                 continue
-            running = self.running(name)
-            if running and running + self.completed.get(name, 0) >= live.spec.job_count:
+            running = self.in_gang(name)
+            is_whole = running + self.completed_in_gang.get(name, 0) >= live.spec.gang_job_count
+            if running and is_whole:
                 self.taken_for_s.pop(name, None)
-            if not running or running + self.completed.get(name, 0) >= live.spec.job_count:
+            if not running or is_whole:
                 self.apart_s.pop(name, None)
             else:
                 assert self.now_s - self.apart_s.setdefault(name, self.now_s) < 40, f"{name} runs {running} jobs"
@@ -325,6 +414,8 @@ def _any_pool(draw: Random, name: str, above: list[str]) -> Pool:
 SEEN: dict[int, tuple[int, int]] = {}
 #: By seed, the preemptions for gangs with tasks.
 SEEN_WITH_TASKS: dict[int, int] = {}
+#: By seed, the preemptions of operations that have other jobs beside a gang.
+SEEN_BESIDE: dict[int, int] = {}
 FEW = 4
 
 
@@ -344,6 +435,19 @@ def test_the_same_holds_for_gangs_whose_jobs_have_several_sizes(seed: int) -> No
     for _ in range(80):
         fleet.step()
     SEEN_WITH_TASKS[seed] = fleet.for_tasks
+
+
+@pytest.mark.parametrize("seed", seeds(FEW, 1_000))
+def test_the_same_holds_for_gangs_beside_other_jobs_of_their_operations(seed: int) -> None:
+    fleet = RandomGangs(seed + 15, with_tasks=True, beside=True)
+    for _ in range(80):
+        fleet.step()
+    SEEN_BESIDE[seed] = fleet.of_mixed
+
+
+def test_the_random_fleets_preempt_jobs_of_operations_with_gangs_beside_other_jobs() -> None:
+    if len(SEEN_BESIDE) >= FEW:
+        assert sum(SEEN_BESIDE.values())
 
 
 def test_the_random_fleets_preempt_for_gangs_whose_jobs_have_several_sizes() -> None:

@@ -196,7 +196,7 @@ def test_all_jobs_of_all_tasks_run_or_none_though_everything_is_lost_and_restart
     for name, tasks in gangs.items():
         told = [Task(f"task-{n}", ["true"], jobs, sized(cpu)) for n, (jobs, cpu) in enumerate(tasks)]
         world.start(name, jobs=1, is_gang=True, tasks=told)
-    watch = Watch(world, {name: sum(jobs for jobs, _ in tasks) for name, tasks in gangs.items()})
+    watch = Watch(world, {name: range(sum(jobs for jobs, _ in tasks)) for name, tasks in gangs.items()})
     for _ in range(1_500):
         world.step()
         match world.random.randrange(150):

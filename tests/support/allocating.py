@@ -66,9 +66,12 @@ def an_operation(
     return msgspec.structs.replace(live, **changes)
 
 
-def with_task_sizes(live: LiveOperation, *tasks: tuple[int, Resources]) -> LiveOperation:
-    """The operation, with tasks of these numbers and sizes of jobs in place of its own jobs; all jobs are leased."""
-    told = [Task(f"task-{n}", ["work"], jobs, size) for n, (jobs, size) in enumerate(tasks)]
+def with_task_sizes(live: LiveOperation, *tasks: tuple[int, Resources], of_gang: Sequence[int] = ()) -> LiveOperation:
+    """The operation, with tasks of these numbers and sizes of jobs in place of its own jobs; all jobs are leased.
+
+    The jobs of the tasks `of_gang` start together.
+    """
+    told = [Task(f"task-{n}", ["work"], jobs, size, is_gang=n in of_gang) for n, (jobs, size) in enumerate(tasks)]
     spec = with_tasks(live.spec, told)
     return msgspec.structs.replace(live, spec=spec, block=spec.job_count, done=bytes((spec.job_count + 7) // 8))
 

@@ -53,6 +53,8 @@ class GangFleet(Fleet):
     ) -> None:
         super().__init__(random, hosts, pools, options)
         self.completed: dict[OperationId, int] = {}
+        #: Of these, the jobs of gangs.
+        self.completed_in_gang: dict[OperationId, int] = {}
         #: Every preemption that was ordered, by allocation, with the operation that lost it.
         self.taken: dict[str, tuple[OperationId, PreemptionRecord]] = {}
         #: The part of all answers that is lost.
@@ -66,6 +68,12 @@ class GangFleet(Fleet):
         """A gang begins, whose tasks have these numbers and sizes of jobs."""
         self._run(name, pool, 1, seconds, cores(1), tasks, is_gang=True)
 
+    def run_beside(
+        self, name: str, pool: str, seconds: float, gang: tuple[int, Resources], *others: tuple[int, Resources]
+    ) -> None:
+        """An operation begins whose first task is a gang. The jobs of its other tasks start one by one."""
+        self._run(name, pool, 1, seconds, cores(1), (gang, *others), of_gang=(0,))
+
     def run(self, name: str, pool: str, jobs: int, seconds: float, size: Resources) -> None:
         """An operation begins that is no gang."""
         self._run(name, pool, jobs, seconds, size, is_gang=False)
@@ -78,10 +86,11 @@ class GangFleet(Fleet):
         seconds: float,
         size: Resources,
         tasks: Sequence[tuple[int, Resources]] = (),
+        of_gang: Sequence[int] = (),
         **spec: Any,
     ) -> None:
         live = an_operation(name, jobs, size)
-        live = with_task_sizes(live, *tasks) if tasks else live
+        live = with_task_sizes(live, *tasks, of_gang=of_gang) if tasks else live
         replaced = msgspec.structs.replace(live.spec, pool=PoolName(pool), **spec)
         self.begin(msgspec.structs.replace(live, spec=replaced, started_at_ms=int(self.now_s * 1000)), seconds)
 
@@ -94,15 +103,20 @@ class GangFleet(Fleet):
 
     def is_told_again(self, record: PreemptionRecord) -> bool:
         """Room for a gang is taken on many nodes at once."""
-        return record.beneficiary in self.live and self.live[record.beneficiary].spec.is_gang
+        return record.beneficiary in self.live and self.live[record.beneficiary].spec.has_gang
 
     def running(self, operation: str) -> int:
         """Its jobs that run."""
-        return sum(
-            one.operation == operation and one.job is not None
-            for there in self.places.values()
-            for one in there.values()
-        )
+        return len(self.indexes(operation))
+
+    def in_gang(self, operation: str) -> int:
+        """The jobs of its gang that run."""
+        return sum(map(self.live[OperationId(operation)].spec.is_of_gang, self.indexes(operation)))
+
+    def indexes(self, operation: str) -> list[int]:
+        """The indexes of its jobs that run."""
+        there = (one for there in self.places.values() for one in there.values() if one.operation == operation)
+        return sorted(one.job.index for one in there if one.job is not None)
 
     def is_done(self, operation: str) -> bool:
         """True if all of its jobs completed."""
@@ -114,7 +128,10 @@ class GangFleet(Fleet):
         orders = self.hear(host, answered=answered)
         for key in before.keys() - self.ends[host].keys():
             if before[key].result is JobResult.COMPLETED:
-                self.completed[before[key].operation] = self.completed.get(before[key].operation, 0) + 1
+                name, index = before[key].operation, before[key].index
+                self.completed[name] = self.completed.get(name, 0) + 1
+                of_gang = self.live[name].spec.is_of_gang(index)
+                self.completed_in_gang[name] = self.completed_in_gang.get(name, 0) + of_gang
         for order in orders.take_back:
             if order.preemption is not None and order.allocation in self.places[host]:
                 self.taken[order.allocation] = (self.places[host][order.allocation].operation, order.preemption)

@@ -8,7 +8,7 @@ failures.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from headrace.ids import AllocationId, NodeName, OperationId, TreeName
 from headrace.retry_rules import last_step, parse_failures
@@ -34,7 +34,7 @@ from headrace_admission.decisions.sessions import end_with_job, note_sessions
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.decisions.upstream import judge_held_back, release_jobs
 from headrace_admission.log.byte_budget import ENDS_OF_AN_EVENT_BYTES
-from headrace_admission.queries import end_words, failed_for_good, failure_words, most_failed_runs
+from headrace_admission.queries import end_words, failed_for_good, failed_runs_of_gang, failure_words
 from headrace_admission.state.ledger import MOST_PAUSING, Verdict, retry_of
 from headrace_admission.state.operation import Operation
 from headrace_admission.state.operation_states import is_ending, is_final
@@ -62,9 +62,28 @@ def report(transaction: Transaction, request: ReportEnds) -> tuple[ReportAnswer 
     return ReportAnswer([one.end.key for one in request.ends], len(request.sessions)), impossible
 
 
-def next_attempt(operation: Operation, end: JobEnd, failed_jobs: int) -> Retry | None:
+class FailedRuns(NamedTuple):
+    """Numbers of failed runs of an operation's jobs."""
+
+    of_all: int
+    #: Failed runs of the jobs that form the operation's gang; 0 if it has no gang.
+    of_gang: int
+
+    @classmethod
+    def recorded(cls, operation: Operation) -> FailedRuns:
+        """Return the numbers that the ledger has recorded."""
+        return cls(operation.ledger.counts[JobResult.FAILED], failed_runs_of_gang(operation))
+
+    def plus(self, operation: Operation, end: JobEnd) -> FailedRuns:
+        """Return the numbers with one more end."""
+        if end.result is not JobResult.FAILED:
+            return self
+        return FailedRuns(self.of_all + 1, self.of_gang + operation.spec.is_of_gang(end.index))
+
+
+def next_attempt(operation: Operation, end: JobEnd, failed: FailedRuns) -> Retry | None:
     """Return the attempt that follows an end. None if the job is completed or given up, or if its operation is ending or must fail."""
-    if end.result is JobResult.COMPLETED or is_ending(operation.state) or has_failed_too_often(operation, failed_jobs):
+    if end.result is JobResult.COMPLETED or is_ending(operation.state) or has_failed_too_often(operation, failed):
         return None
     if end.result is JobResult.TIMED_OUT:
         return None
@@ -122,12 +141,13 @@ def retry_due(transaction: Transaction) -> None:
             transaction.record(JobsRetried(name, slots, transaction.now_ms))
 
 
-def has_failed_too_often(operation: Operation, failed_jobs: int) -> bool:
-    """True if so many failed runs fail the operation. The limit is `max_failed_job_count`, and for a gang also `tries`."""
-    return failed_jobs >= most_failed_runs(operation.spec)
+def has_failed_too_often(operation: Operation, failed: FailedRuns) -> bool:
+    """True if so many failed runs fail the operation. The limit is `max_failed_job_count`, and for the jobs of a gang also `tries`."""
+    spec = operation.spec
+    return failed.of_all >= spec.max_failed_job_count or 0 < spec.tries <= failed.of_gang
 
 
-def must_fail(operation: Operation, failed_jobs: int) -> bool:
+def must_fail(operation: Operation, failed: FailedRuns) -> bool:
     """True if the operation must fail.
 
     It fails if too many runs have failed, or if a job is given up. With `keep_going`, a job that is given up fails the operation only
@@ -135,7 +155,7 @@ def must_fail(operation: Operation, failed_jobs: int) -> bool:
     """
     ledger = operation.ledger
     is_over = ledger.are_all_over or not operation.spec.keep_going
-    return has_failed_too_often(operation, failed_jobs) or (ledger.given_up > 0 and is_over)
+    return has_failed_too_often(operation, failed) or (ledger.given_up > 0 and is_over)
 
 
 def release(transaction: Transaction, request: Released) -> ReleasedAnswer | Refusal:
@@ -261,7 +281,7 @@ def _take_ends(transaction: Transaction, operation: Operation, reported: list[Re
     impossible = 0
     new: dict[int, LoggedEnd] = {}
     had_failed = bool(operation.ledger.failures)
-    failed_jobs = operation.ledger.counts[JobResult.FAILED]
+    failed = FailedRuns.recorded(operation)
     for one in reported:
         if one.end.index in new:
             # The ledger must contain the first end of a job before it can judge a second end of the same job.
@@ -269,15 +289,15 @@ def _take_ends(transaction: Transaction, operation: Operation, reported: list[Re
         verdict = operation.ledger.judge(one.end)
         impossible += verdict is Verdict.NEVER_OUT
         if verdict is Verdict.NEW and not is_final(operation.state):
-            failed_jobs += one.end.result is JobResult.FAILED
-            retry = next_attempt(operation, one.end, failed_jobs)
+            failed = failed.plus(operation, one.end)
+            retry = next_attempt(operation, one.end, failed)
             at_ms = retry_at_ms(operation, one.end, transaction.now_ms) if retry is not None else 0
             new[one.end.index] = LoggedEnd(one.end, one.node, None if at_ms else retry, at_ms)
     _record(transaction, operation, new)
     if operation.ledger.all_done:
         end_operation(transaction, operation, StateCause.JOBS_DONE)
-    elif must_fail(operation, failed_jobs):
-        any_failed = has_failed_too_often(operation, failed_jobs) or failed_for_good(operation.ledger)
+    elif must_fail(operation, failed):
+        any_failed = has_failed_too_often(operation, failed) or failed_for_good(operation.ledger)
         cause = StateCause.TOO_MANY_FAILURES if any_failed else StateCause.TIME_LIMIT
         end_operation(transaction, operation, cause, failure_words(operation))
     elif operation.spec.suspend_on_failure and operation.ledger.failures and not had_failed:

@@ -40,7 +40,7 @@ def plan_move(
             continue
         book = state.books[tree]
         target = target_pool(book, pool, owner)
-        refusal = unfit_pool(book, pool, target, gang=operation.spec.is_gang)
+        refusal = unfit_pool(book, pool, target, gang=operation.spec.has_gang)
         refusal = refusal or no_use(book, owner, target)
         if refusal is not None:
             return refusal

@@ -92,7 +92,7 @@ def _target(
     if isinstance(chosen, Rejected):
         return _rejection(tree, book, asked, chosen, person)
     target = target_pool(book, chosen.pool, person, of_user=chosen.of_user)
-    refusal = unfit_pool(book, chosen.pool, target, gang=spec.is_gang, specified_pools_only=must_exist)
+    refusal = unfit_pool(book, chosen.pool, target, gang=spec.has_gang, specified_pools_only=must_exist)
     is_asked_for = chosen.rule.name is RuleName.SPECIFIED and not chosen.rule.nested_user
     return refusal or (target if is_asked_for else msgspec.structs.replace(target, rule=chosen.rule.text()))
 

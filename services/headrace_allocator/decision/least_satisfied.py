@@ -28,7 +28,7 @@ from headrace.wire.snapshots import PreemptionPriority, ShareItem
 from headrace_allocator.decision.job_classes import ALL_CLASSES, Bucket, JobClass, JobClasses, is_high_priority
 from headrace_allocator.decision.pool_order import Entry, PoolOrder, remove_entry
 from headrace_allocator.decision.start_limits import only_by_preemption
-from headrace_allocator.facts.operations import Operation, is_owed_a_job, lasts_ms, waits_for_a_turn
+from headrace_allocator.facts.operations import Operation, is_owed_a_job, lasts_ms, starts_only_in_its_turn
 from headrace_allocator.facts.pool_tree import PoolState, PoolStates
 
 
@@ -247,7 +247,9 @@ class LeastSatisfied:
         own = only_by_preemption(operation)
         # In trees without node reservations the length is left out, since it would only make more classes.
         length_ms = lasts_ms(operation) if self._facts.options.node_reservation_time else 0
-        return JobClass(operation.min_needed, filters, priority, own, high, waits_for_a_turn(operation), length_ms)
+        return JobClass(
+            operation.min_needed, filters, priority, own, high, starts_only_in_its_turn(operation), length_ms
+        )
 
     def _pool(self, name: PoolName) -> PoolOrder:
         """Return the order in a pool. A pool that is not in the order yet is entered, with all pools above it."""

@@ -96,8 +96,8 @@ def _job_that_fits(
         # Limits need not be checked here: the walk down the order has compared this size with them already.
         return (operation.spec.resources, None) if room.dominates(operation.spec.resources) else None
     most = room.within(_headroom(overlay, operation))
-    fitting = ((task.resources, n) for n, task in ready_tasks(overlay, operation) if most.dominates(task.resources))
-    return next(fitting, None)
+    ready = ready_tasks(overlay, operation, preempts=not lends)
+    return next(((task.resources, n) for n, task in ready if most.dominates(task.resources)), None)
 
 
 def _headroom(overlay: Overlay, operation: Operation) -> Resources:

@@ -26,7 +26,7 @@ from headrace_allocator.decision.view import Overlay
 from headrace_allocator.explain import reasons
 from headrace_allocator.explain.reasons import Reason
 from headrace_allocator.facts.facts import Facts
-from headrace_allocator.facts.operations import Operation, take_usage, wants_node
+from headrace_allocator.facts.operations import Operation, has_other_jobs_ready, take_usage, wants_node
 from headrace_allocator.facts.pool_tree import OtherPlaces
 from headrace_allocator.gangs.fitting import bounds_of_gangs, fitting_sizes, jobs_at_once, judge_size
 
@@ -240,7 +240,8 @@ class Ranking:
         if operation.gang is not None and operation.share is not None:
             wanted, none = operation.share.preemption_priority, PreemptionPriority.NONE
             whole = self._facts.pools.options.preempt_gangs_whole
-            operation.gang.priority, operation.preemption_priority = (wanted, none) if whole else (none, wanted)
+            of_others = wanted if not whole or has_other_jobs_ready(operation) else none
+            operation.gang.priority, operation.preemption_priority = (wanted if whole else none), of_others
 
     def _entry(self, operation: Operation) -> Entry:
         return entry_of(operation, self._facts.pools, operation.held)

@@ -29,13 +29,12 @@ from headrace_allocator.explain.reasons import (
     Reason,
 )
 from headrace_allocator.facts.job_slots import is_whole
-from headrace_allocator.facts.operations import Operation, judged_together, members, never_fits
+from headrace_allocator.facts.operations import Operation, judged_together, members, names_in_gang, never_fits
 from headrace_allocator.facts.pool_tree import PoolStates, tolerant_limit
-from headrace_allocator.gangs.gang import GangPhase
+from headrace_allocator.gangs.gang import MAY_GATHER
 
 #: The enum member is looked up only once here, because a look-up costs as much as ten comparisons.
 _NONE: Final = PreemptionPriority.NONE
-_MAY_GATHER: Final = frozenset({GangPhase.WAITING, GangPhase.GATHERING})
 _NO_ADDITION: Mapping[PoolName, Resources] = {}
 
 
@@ -53,7 +52,12 @@ def held_back(
         return NoJobReady()
     if operation.refused_size is not None:
         return job_size_refused(operation)
-    if operation.gang is not None and (waits := gang_waits(operation)) is not None:
+    # While a gang waits, only other jobs of its operation are given out.
+    if (
+        operation.gang is not None
+        and (waits := gang_waits(operation)) is not None
+        and ready <= operation.slots.gang_ready_count
+    ):
         return waits
     if (unnamed := no_share_yet(operation)) is not None:
         return unnamed
@@ -101,9 +105,9 @@ def gang_waits(operation: Operation) -> GangWaits | GangNeverFits | None:
     gang = operation.gang
     if (never := gang_never_fits(operation)) is not None:
         return never
-    if gang is None or (gang.phase in _MAY_GATHER and is_whole(operation.slots) and not members(operation)):
+    if gang is None or (gang.phase in MAY_GATHER and is_whole(operation.slots) and not members(operation)):
         return None
-    return GangWaits(gang.phase, operation.spec.job_count, members(operation))
+    return GangWaits(gang.phase, operation.spec.gang_job_count, members(operation), tasks=names_in_gang(operation))
 
 
 def gang_never_fits(operation: Operation) -> GangNeverFits | None:
@@ -111,7 +115,8 @@ def gang_never_fits(operation: Operation) -> GangNeverFits | None:
     gang = operation.gang
     if gang is None or gang.at_once is None or members(operation) or not never_fits(operation):
         return None
-    return GangNeverFits(judged_together(operation), gang.at_once.most, gang.at_once.limit_of)
+    names = names_in_gang(operation)
+    return GangNeverFits(judged_together(operation), gang.at_once.most, gang.at_once.limit_of, names)
 
 
 def demand_covered(operation: Operation, held: Resources) -> DemandCovered | None:

@@ -22,7 +22,7 @@ from headrace_allocator.decision.job_classes import ALL_CLASSES
 from headrace_allocator.decision.least_satisfied import LeastSatisfied, entry_of, entry_of_pool, satisfaction
 from headrace_allocator.decision.pool_order import Entry, PoolOrder, remove_entry
 from headrace_allocator.decision.scheduling_order import Batch
-from headrace_allocator.decision.start_limits import held_back, pool_limit_reached
+from headrace_allocator.decision.start_limits import gang_waits, held_back, pool_limit_reached
 from headrace_allocator.explain.reasons import Reason
 from headrace_allocator.facts.allocations import Allocation, rests_of
 from headrace_allocator.facts.facts import Facts
@@ -31,7 +31,9 @@ from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import (
     ROUND_TRIPS_AHEAD,
     Operation,
+    in_gang,
     is_owed_a_job,
+    starts_only_in_its_turn,
     waiting_tasks,
     waits_for_a_turn,
 )
@@ -363,7 +365,7 @@ class Overlay:
         decision is applied. A negative amount frees resources: the search for victims frees allocations here to see what fits then.
         """
         if jobs:
-            if waits_for_a_turn(operation) and self.gang is None:
+            if self.gang is None and waits_for_a_turn(operation) and in_gang(operation, task):
                 self.gang = operation.id
             self._jobs[operation.id] = self._jobs.get(operation.id, 0) + jobs
             self._starts_of[operation.user] += amount is not ZERO
@@ -424,7 +426,7 @@ class Overlay:
     def takes_part(self, operation: OperationId) -> bool:
         """True if the operation is in the present batch, is owed a job if that is required, and does not avoid the node.
 
-        A gang that waits for its turn takes no part.
+        An operation of which only a gang waits takes no part in the turn of another gang.
         """
         if operation in self.view.allowed.avoided:
             return False
@@ -433,7 +435,11 @@ class Overlay:
         most = self.view.allowed.most_of_a_user
         if most is not None and self._starts_of and self._starts_of[self.view.operations[operation].user] >= most:
             return False
-        if self.gang is not None and operation != self.gang and waits_for_a_turn(self.view.operations[operation]):
+        if (
+            self.gang is not None
+            and operation != self.gang
+            and starts_only_in_its_turn(self.view.operations[operation])
+        ):
             return False
         if self.owed_only:
             known = self.view.operations[operation]
@@ -510,20 +516,37 @@ class Overlay:
         return entry if pool.follows_own_satisfaction else (0.0, *entry[1:])
 
 
-def ready_tasks(overlay: Overlay, operation: Operation) -> Iterator[tuple[int, Task]]:
+def ready_tasks(overlay: Overlay, operation: Operation, *, preempts: bool = False) -> Iterator[tuple[int, Task]]:
     """Yield each task of the operation that has jobs to give out at once on the node, with the number of the task.
 
-    The tasks of a gang come by the size of their jobs, the largest first: smaller jobs also fit into what is left.
+    The tasks of a gang come by the size of their jobs, the largest first: smaller jobs also fit into what is left. Tasks that do not belong
+    to the gang come last. `preempts` is True if allocations are preempted for the job.
     """
     without = overlay.view.allowed.elsewhere.get(operation.id, ())
-    for number, task in waiting_tasks(operation) if operation.gang is None else _largest_first(operation):
+    tasks = waiting_tasks(operation) if operation.gang is None else _gang_first(overlay, operation, preempts=preempts)
+    for number, task in tasks:
         if operation.slots.ready_of(number, without) > overlay.tasks[operation.id, number]:
             yield number, task
 
 
-def _largest_first(operation: Operation) -> Iterator[tuple[int, Task]]:
-    waiting, order = dict(waiting_tasks(operation)), ready_by_size(operation)
-    yield from ((one.task, waiting[one.task]) for one in order if one.task is not None and one.task in waiting)
+def _gang_first(overlay: Overlay, operation: Operation, *, preempts: bool) -> Iterator[tuple[int, Task]]:
+    waiting, of_gang = dict(waiting_tasks(operation)), operation.slots.gang_tasks
+    if of_gang is None or _gang_may_start(overlay, operation, preempts=preempts):
+        order = ready_by_size(operation)
+        yield from ((one.task, waiting[one.task]) for one in order if one.task is not None and one.task in waiting)
+    if of_gang is not None:
+        yield from (each for each in waiting.items() if each[0] not in of_gang)
+
+
+def _gang_may_start(overlay: Overlay, operation: Operation, *, preempts: bool) -> bool:
+    """True if resources may be held for a gang beside which the operation has other jobs.
+
+    For a gang alone the walk down the order answers this.
+    """
+    view = overlay.view
+    if gang_waits(operation) is not None or (preempts and view.pools.options.preempt_gangs_whole):
+        return False
+    return not waits_for_a_turn(operation) or (not view.some_gang_gathers and overlay.gang in (None, operation.id))
 
 
 def added_below(overlay: Overlay, pool: PoolState) -> Resources:

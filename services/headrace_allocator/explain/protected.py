@@ -183,7 +183,7 @@ def _goes_at_bound(overlay: Overlay, allocation: Allocation, starving: Operation
     if (
         least is not Group.PREEMPTIBLE
         or not may_be_taken_at_bound(overlay)
-        or goes_whole(operation, overlay.view.pools)
+        or goes_whole(operation, allocation, overlay.view.pools)
     ):
         return False
     is_owed = is_owed_a_job(starving, overlay.held(starving))
@@ -227,7 +227,7 @@ def _kept_as_a_whole(
         and not policy.allow_preemption_from_starving_operations
     ):
         return ProtectingRule(KeptBy.STARVING, pool)
-    if goes_whole(operation, pools) and not is_owed_room_of(operation, starving, pools, starving.held):
+    if goes_whole(operation, allocation, pools) and not is_owed_room_of(operation, starving, pools, starving.held):
         return ProtectingRule(KeptBy.WHOLE_GANG, pool)
     exempt_ms = allocation.exempt_ms(operation.options(pools).preemption_exempt_time_ms, overlay.view.boottime_ms)
     return ProtectingRule(KeptBy.EXEMPT, pool) if exempt_ms else None

@@ -58,7 +58,7 @@ class FairShareReached(msgspec.Struct, frozen=True, tag="fair_share_reached"):
 
 
 class GangWaits(msgspec.Struct, frozen=True, tag="gang_waits"):
-    """The operation is a gang, and its jobs start together or not at all."""
+    """The operation has a gang, whose jobs start together or not at all."""
 
     phase: GangPhase
     jobs: int
@@ -78,6 +78,10 @@ class GangWaits(msgspec.Struct, frozen=True, tag="gang_waits"):
     expected_s: float = 0.0
     #: Another gang for which resources are being held; empty if there is none.
     other: OperationId = OperationId("")
+    #: Tasks that form the gang; empty if all jobs of the operation do.
+    tasks: tuple[str, ...] = ()
+    #: Number of other allocations of the operation. They count under the same fair share.
+    beside: int = 0
 
 
 class GangOwedTooLittle(msgspec.Struct, frozen=True, tag="gang_owed_too_little"):
@@ -85,6 +89,8 @@ class GangOwedTooLittle(msgspec.Struct, frozen=True, tag="gang_owed_too_little")
 
     jobs: int
     owed: int
+    #: Tasks that form the gang; empty if all jobs of the operation do.
+    tasks: tuple[str, ...] = ()
 
 
 class GangNeverFits(msgspec.Struct, frozen=True, tag="gang_never_fits"):
@@ -94,6 +100,8 @@ class GangNeverFits(msgspec.Struct, frozen=True, tag="gang_never_fits"):
     most: int
     #: The pool whose limit bounds the jobs. Empty: the operation's own limit bounds them; None: the resources of all nodes do.
     limit_of: PoolName | None
+    #: Tasks that form the gang; empty if all jobs of the operation do.
+    tasks: tuple[str, ...] = ()
 
 
 class NoJobReady(msgspec.Struct, frozen=True, tag="no_job_ready"):

@@ -39,8 +39,10 @@ from headrace_allocator.facts.nodes import Node, NodeCondition
 from headrace_allocator.facts.operations import (
     Operation,
     can_ever_start,
+    held_by_gang,
     is_starving,
     members,
+    names_in_gang,
     never_fits,
     pending_resources,
     waits_for_a_turn,
@@ -196,7 +198,10 @@ def _condition_words(node: Node) -> str:
 
 
 def _gang_waits(facts: Facts, operation: Operation, now: Moment) -> why.GangWaits | why.GangNeverFits | None:
-    gang, gathering = operation.gang, facts.gangs.gathering
+    gang, gathering, slots = operation.gang, facts.gangs.gathering, operation.slots
+    if gang is not None and not (slots.gang_pending_count or slots.gang_in_doubt_count or gang.holds):
+        # Only other jobs of the operation wait.
+        return None
     if gang is None or (never := gang_never_fits(operation)) is not None:
         return None if gang is None else never
     until_s, other = _turn_ends_s(facts, operation, gang), OperationId("")
@@ -206,7 +211,7 @@ def _gang_waits(facts: Facts, operation: Operation, now: Moment) -> why.GangWait
         until_s = None if other_gang is None else _turn_ends_s(facts, facts.gangs.of[gathering], other_gang)
     return why.GangWaits(
         gang.phase,
-        operation.spec.job_count,
+        operation.spec.gang_job_count,
         members(operation),
         held=len(gang.holds),
         nodes=len({one.node for one in gang.holds}),
@@ -215,6 +220,8 @@ def _gang_waits(facts: Facts, operation: Operation, now: Moment) -> why.GangWait
         reserved=len(reserved),
         reserved_nodes=tuple(one.node.record.node for one in reserved[:_MOST_NODES]),
         expected_s=max(0.0, reserved[-1].expected_s - now.steady_s) if reserved else 0.0,
+        tasks=names_in_gang(operation),
+        beside=len(operation.allocations) - len(gang.allocations),
     )
 
 
@@ -232,12 +239,13 @@ def gang_owed_too_little(facts: Facts, operation: Operation) -> why.GangOwedTooL
     gang, total = operation.gang, facts.pools.total
     if gang is None or gang.priority is PreemptionPriority.NONE or gang.phase in TOGETHER or never_fits(operation):
         return None
-    jobs = together_by_size(operation)
-    wanted = resources_of(jobs).share_of(total)
+    jobs, beside = together_by_size(operation), operation.held - held_by_gang(operation)
+    wanted = (resources_of(jobs) + beside).share_of(total)
     if all(fair > share - EPS for fair, share in zip(operation.fair_share, wanted, strict=True)):
         return None
-    owed = Room(total.part(operation.fair_share), range(1))
-    return why.GangOwedTooLittle(sum(one.count for one in jobs), count_of(pack(jobs, [owed], ZERO, total)))
+    owed = Room(total.part(operation.fair_share) - beside, range(1))
+    count, names = count_of(pack(jobs, [owed], ZERO, total)), names_in_gang(operation)
+    return why.GangOwedTooLittle(sum(one.count for one in jobs), count, names)
 
 
 def _places_kept(facts: Facts) -> why.PlacesKept | None:

@@ -128,9 +128,21 @@ def _words_of_gang(reason: why.GangWaits | why.GangNeverFits | why.GangOwedTooLi
     if isinstance(reason, why.GangNeverFits):
         return _words_of_too_large_gang(reason)
     if isinstance(reason, why.GangOwedTooLittle):
-        owed = f"a gang of {reason.jobs} jobs that is owed resources for {reason.owed}: nothing is preempted for it"
+        owed = f"{_gang(reason)} that is owed resources for {reason.owed}: nothing is preempted for it"
         return f"{owed}, and it starts when enough other jobs have ended"
-    gang, left = f"a gang of {reason.jobs} jobs", f"{max(0.0, reason.left_s):.0f} s"
+    gang, left = _gang(reason), f"{max(0.0, reason.left_s):.0f} s"
+    words = _words_of_phase(reason, gang, left)
+    others = f"; {counted(reason.beside, 'other job')} of the operation run and count under the same fair share"
+    return words + others if reason.beside else words
+
+
+def _gang(reason: why.GangWaits | why.GangNeverFits | why.GangOwedTooLittle) -> str:
+    """Return the text of the jobs of a gang. The tasks are named if the operation has other jobs, too."""
+    words = f"a gang of {reason.jobs} jobs"
+    return f"{words} (task{'s' * (len(reason.tasks) > 1)} {', '.join(reason.tasks)})" if reason.tasks else words
+
+
+def _words_of_phase(reason: why.GangWaits, gang: str, left: str) -> str:
     match reason.phase:
         case GangPhase.WAITING if reason.other:
             return f"{gang}: resources are held for another gang, {reason.other}, for at most {left} more, and for one gang at a time"
@@ -165,7 +177,7 @@ def _words_of_gathering(reason: why.GangWaits, left: str) -> str:
 
 def _words_of_too_large_gang(reason: why.GangNeverFits) -> str:
     """Return a text that says why a gang could not start even if all other jobs ended."""
-    words = f"a gang of {reason.jobs} jobs that cannot start, even if all other jobs end"
+    words = f"{_gang(reason)} that cannot start, even if all other jobs end"
     if reason.limit_of is None:
         return f"{words}: all nodes that take its jobs together have resources for {reason.most} of its jobs"
     whose = f"resource_limits of pool {reason.limit_of}" if reason.limit_of else "the operation's own resource_limits"
@@ -324,7 +336,7 @@ def cure_of(reason: why.Reason, spec: OperationSpec, operation: OperationId) -> 
         if not reason.limit_of:
             return "start a gang of fewer or smaller jobs; limits of an operation, such as `--max-cpu`, are fixed at its start"
         return f"raise the limit with `headrace pool set {typed(reason.limit_of)}`, or start a gang of fewer or smaller jobs"
-    if isinstance(reason, why.NoRoomOnAnyNode) and spec.is_gang:
+    if isinstance(reason, why.NoRoomOnAnyNode) and spec.has_gang:
         return f"wait until jobs on nodes end; `headrace pool explain {typed(spec.pool)}` shows which operations have the resources"
     if isinstance(reason, why.NoShare) and reason.gang_wants is not None:
         explain = f"`headrace pool explain {typed(spec.pool)}`"

@@ -30,7 +30,7 @@ from headrace_allocator.facts.failing_nodes import FailingNodes
 from headrace_allocator.facts.free_resources import FreeResources
 from headrace_allocator.facts.node_shapes import NodeShapes, TaggedRooms
 from headrace_allocator.facts.nodes import LastHeard, Node, NodeRules, Timing
-from headrace_allocator.facts.operations import Operation, charge_doubt, note_progress
+from headrace_allocator.facts.operations import Operation, charge_doubt, note_in_gang, note_progress
 from headrace_allocator.facts.pool_tree import PoolStates
 from headrace_allocator.facts.recovery import Recovery
 from headrace_allocator.facts.reservations import ReservationEnd, Reservations
@@ -231,6 +231,7 @@ class Facts:
                 operation.unconfirmed[allocation] = None
             number = next(self._beginnings)
             operation.groups.add(allocation, (1, 0, number) if since_ms is None else (0, since_ms, number))
+            note_in_gang(operation, allocation, allocation.slots)
         self._charge(node, operation, allocation.usage)
 
     def set_usage(self, allocation: Allocation, usage: Resources) -> None:
@@ -263,6 +264,8 @@ class Facts:
             del operation.allocations[allocation.node, allocation.id]
             operation.unconfirmed.pop(allocation, None)
             operation.groups.remove(allocation)
+            if operation.gang is not None:
+                operation.gang.allocations.pop(allocation, None)
         self._charge(node, operation, ZERO - allocation.usage)
 
     def set_job(self, allocation: Allocation, job: RunningJob | None) -> None:

@@ -49,8 +49,11 @@ class JobSlots:
 
     def __init__(self, job_count: int) -> None:
         self.job_count = job_count
-        #: True if all jobs of the operation start together.
-        self.is_of_gang = False
+        #: True if the operation has a gang. A gang of a single job is none, and neither is a gang in several trees: each tree gives out its
+        #: part of the jobs independently.
+        self.has_gang = False
+        #: The numbers of the tasks whose jobs form the gang; None if all jobs of the operation do.
+        self.gang_tasks: tuple[int, ...] | None = None
         #: False while another allocator leads. Newly leased jobs and retried jobs are then in doubt, because a node may run them.
         self.are_ours = True
         #: The state of each leased index, one byte each: a million jobs take a megabyte.
@@ -62,9 +65,9 @@ class JobSlots:
         self._told: Sequence[Retry] = ()
         #: For an operation of several trees: number of indexes that no tree has. None for an operation of one tree.
         self.free: int | None = None
-        #: For a gang: jobs that a node reported as ended, until the ledger retries them or records that they are done.
+        #: Jobs of the gang that a node reported as ended, until the ledger retries them or records that they are done.
         self.unsettled: set[int] = set()
-        #: For a gang: number of failed jobs that wait for their retry, without the jobs in `unsettled`. The ledger reports this number, and
+        #: Number of failed jobs of the gang that wait for their retry, without the jobs in `unsettled`. The ledger reports this number, and
         #: each retry that the ledger records lowers it.
         self.pausing = 0
         #: The indexes of each task; empty for an operation without tasks.
@@ -83,6 +86,8 @@ class JobSlots:
         slots = cls(live.spec.job_count)
         slots.are_ours = own_term > 0
         slots.pausing = live.pausing
+        slots.has_gang = live.spec.gang_job_count > 1 and live.free is None
+        slots.gang_tasks = live.spec.gang_tasks if slots.has_gang else None
         slots.tasks = ranges_of(live.spec.tasks)
         slots._count_tasks()
         slots.draw(live.block)
@@ -127,6 +132,25 @@ class JobSlots:
     def pending_count(self) -> int:
         """Number of pending jobs: ready, or not leased yet."""
         return self.ready_count + (self.job_count - self.block if self.free is None else self.free)
+
+    @property
+    def gang_ready_count(self) -> int:
+        """Number of jobs of the gang that can be given out at once."""
+        return self.ready_count if self.gang_tasks is None else sum(map(self.ready_of, self.gang_tasks))
+
+    @property
+    def gang_pending_count(self) -> int:
+        """Number of pending jobs of the gang."""
+        return self.pending_count if self.gang_tasks is None else sum(map(self.pending_of, self.gang_tasks))
+
+    @property
+    def gang_in_doubt_count(self) -> int:
+        """Number of jobs of the gang that are in doubt."""
+        return self.in_doubt_count if self.gang_tasks is None else sum(map(self.in_doubt_of, self.gang_tasks))
+
+    def is_of_gang(self, index: int) -> bool:
+        """True if a job belongs to the gang of the operation."""
+        return self.has_gang and (self.gang_tasks is None or self.task_of(index) in self.gang_tasks)
 
     def task_of(self, index: int) -> int:
         """Return the number of the task to which a job belongs; in an operation without tasks, the number of times that the job's memory
@@ -253,7 +277,7 @@ class JobSlots:
         """Record the end of an attempt. The job runs again only when the ledger records a retry."""
         places = self._places
         if index < len(places) and places[index] != _ELSEWHERE and attempt >= self._attempts.get(index, 1):
-            if self.is_of_gang and places[index] != _ENDED:
+            if self.has_gang and places[index] != _ENDED and self.is_of_gang(index):
                 self.unsettled.add(index)
             self._put(index, _ENDED)
 
@@ -265,7 +289,7 @@ class JobSlots:
             self._attempts[slot.index] = slot.attempt
             if slot.index in self.unsettled:
                 self.unsettled.discard(slot.index)
-            else:
+            elif self.gang_tasks is None or self.is_of_gang(slot.index):
                 self.pausing = max(0, self.pausing - 1)
             self._put(slot.index, self._let_out if self.free is None else _ELSEWHERE)
             self._raise_memory(slot)
@@ -400,18 +424,29 @@ class JobSlots:
 
 def not_given_out(slots: JobSlots) -> list[IndexRun]:
     """Return the jobs that no node has: ready jobs, and jobs that are not leased as far as this allocator knows."""
-    if slots.is_of_gang and slots.ready_count < slots.block:
-        # The jobs of a gang start together, so they are handed over all together or not at all.
+    # The jobs of a gang start together, so they are handed over all together or not at all.
+    if slots.has_gang and slots.gang_tasks is None and slots.ready_count < slots.block:
         return []
-    runs = [IndexRun(*found.span()) for found in _ALL_READY.finditer(slots._places)]
+    places = slots._places if slots.gang_tasks is None else _without_part_of_gang(slots, slots.gang_tasks)
+    runs = [IndexRun(*found.span()) for found in _ALL_READY.finditer(places)]
     if slots.free is None and slots.block < slots.job_count:
         runs.append(IndexRun(slots.block, slots.job_count))
     return runs
 
 
+def _without_part_of_gang(slots: JobSlots, tasks: Iterable[int]) -> bytearray:
+    """Return the state of each leased job. If not all leased jobs of the gang are ready, none of them is returned as ready."""
+    places = slots._places[:]
+    of_gang = [range(slots.tasks[n].start, min(slots.tasks[n].stop, slots.block)) for n in tasks]
+    if slots.gang_ready_count < sum(map(len, of_gang)):
+        for each in of_gang:
+            places[each.start : each.stop] = _BYTE[_OUT] * len(each)
+    return places
+
+
 def is_whole(slots: JobSlots) -> bool:
-    """True if every job that is not done may be given out now, or is out."""
-    is_known = slots.free is None and slots.block >= slots.job_count and not slots.in_doubt_count
+    """True if every job of the gang that is not done may be given out now, or is out."""
+    is_known = slots.free is None and slots.block >= slots.job_count and not slots.gang_in_doubt_count
     return is_known and not slots.unsettled and not slots.pausing
 
 

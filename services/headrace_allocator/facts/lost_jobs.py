@@ -88,7 +88,8 @@ def lose(facts: Facts, node: Node, allocation: Allocation, slots: Iterable[JobSl
         lost.append(lost_in(allocation, slot, why))
         node.reporting.add(lost[-1].key)
         if operation is not None:
-            break_up(operation)
+            if operation.slots.is_of_gang(slot.index):
+                break_up(operation)
             operation.slots.end(slot.index, slot.attempt)
     return lost
 

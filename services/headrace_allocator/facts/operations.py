@@ -29,7 +29,7 @@ from headrace_allocator.facts.job_outcomes import Outcomes
 from headrace_allocator.facts.job_slots import JobSlots
 from headrace_allocator.facts.pool_tree import PoolStates, RefusedSize
 from headrace_allocator.facts.preemption_groups import AllocationGroups, Protection
-from headrace_allocator.gangs.gang import TOGETHER, Gang, GangPhase
+from headrace_allocator.gangs.gang import MAY_GATHER, TOGETHER, Gang, GangPhase
 
 #: The enum member is looked up only once here, because a look-up costs as much as ten comparisons.
 _RUNNING: Final = OperationState.RUNNING
@@ -77,9 +77,9 @@ class Operation:
         #: `rest`: facts by which a heartbeat's decision recognizes that the operation's allocations need no order.
         self.rest, self._mean_job_ms = Rest(math.inf), math.inf
         self.id, self.user = live.operation, live.user
-        #: State of the gang. None if the operation is no gang, has a single job, or runs in several trees: each tree then gives out its
-        #: part of the jobs independently.
-        self.gang = Gang() if live.spec.is_gang and live.spec.job_count > 1 and live.free is None else None
+        self.slots = JobSlots.from_ledger(live, own_term=own_term)
+        #: State of the gang; None if the operation has no gang.
+        self.gang = Gang() if self.slots.has_gang else None
         self.state, self.suspended, self.ends_running_jobs = live.state, live.suspended, live.ends_running_jobs
         #: `kinds`: the tasks, or one kind for each number of times that memory was raised; empty if all jobs have one size. `fitting`: by
         #: kind (one flag if all jobs have one size), True if some node could run such a job if the node were empty, or if there is no node.
@@ -88,8 +88,6 @@ class Operation:
         self.set_state(live.state, suspended=live.suspended)
         #: Arrival number in this allocator; breaks ties in satisfaction.
         self.arrival = arrival
-        self.slots = JobSlots.from_ledger(live, own_term=own_term)
-        self.slots.is_of_gang = self.gang is not None
         #: Term of the allocator that last leased indexes (from the ledger); 0 if several trees, with terms of their own, run the operation.
         self.block_term = live.block_term if live.free is None else 0
         #: `held`: resources that the operation holds on nodes; `in_doubt`: resources that the unconfirmed jobs counted in `charged_doubt`
@@ -153,11 +151,15 @@ class Operation:
     @property
     def min_needed(self) -> Resources:
         """For each resource, the smallest amount that any pending job needs. With tasks, these amounts together may be smaller than every
-        single job.
+        single job. Jobs of a gang beside other jobs count only while resources may be held for them.
         """
         if not self.kinds:
             return self.spec.resources
-        return reduce(Resources.within, [task.resources for _, task in waiting_tasks(self)] or sizes_of(self))
+        waiting = waiting_tasks(self)
+        if self.gang is not None and self.gang.phase not in MAY_GATHER:
+            of_gang = self.slots.gang_tasks or ()
+            waiting = [each for each in waiting if each[0] not in of_gang] or waiting
+        return reduce(Resources.within, [task.resources for _, task in waiting] or sizes_of(self))
 
     @property
     def fits_somewhere(self) -> bool:
@@ -269,7 +271,7 @@ class Operation:
 
     @property
     def taken_back(self) -> TakeBackReason | None:
-        """The reason to take back all allocations of the operation; None while the operation may keep them."""
+        """The reason to take back all allocations of the operation, or all of its gang; None while the operation may keep them."""
         if self.ending:
             return TakeBackReason.OPERATION_ENDED
         if self.suspended and self.ends_running_jobs:
@@ -339,9 +341,15 @@ def _kinds_of(live: LiveOperation) -> Sequence[Task]:
 
 
 def waiting_tasks(operation: Operation) -> list[tuple[int, Task]]:
-    """Return each kind that has pending jobs and whose jobs fit on some node, with its number. Empty if all jobs have one size."""
+    """Return each kind that has pending jobs and whose jobs fit on some node, with its number. Empty if all jobs have one size.
+
+    The tasks of a gang that can never start beside other jobs are left out.
+    """
     tasks, slots, fitting = operation.kinds, operation.slots, operation.fitting
-    return [(number, task) for number, task in enumerate(tasks) if fitting[number] and slots.pending_of(number)]
+    found = [(number, task) for number, task in enumerate(tasks) if fitting[number] and slots.pending_of(number)]
+    if slots.gang_tasks is not None and never_fits(operation):
+        return [each for each in found if each[0] not in slots.gang_tasks]
+    return found
 
 
 def pending_resources(operation: Operation) -> Resources:
@@ -363,8 +371,45 @@ def charge_doubt(operation: Operation) -> Resources:
 
 
 def members(operation: Operation) -> int:
-    """Return the number of the operation's allocations that were sent to nodes."""
-    return len(operation.allocations) - (0 if operation.gang is None else len(operation.gang.holds))
+    """Return the number of the gang's allocations that were sent to nodes."""
+    return 0 if operation.gang is None else len(operation.gang.allocations) - len(operation.gang.holds)
+
+
+def in_gang(operation: Operation, task: int | None) -> bool:
+    """True if the jobs of a task belong to the operation's gang. `task` is None if all jobs of the operation have one size."""
+    tasks = operation.slots.gang_tasks
+    return operation.gang is not None and (tasks is None or task in tasks)
+
+
+def note_in_gang(operation: Operation, allocation: Allocation, indexes: Iterable[int]) -> None:
+    """Count an allocation of the operation for its gang, if jobs of these indexes belong to the gang."""
+    gang, slots = operation.gang, operation.slots
+    if gang is not None and (slots.gang_tasks is None or any(map(slots.is_of_gang, indexes))):
+        gang.allocations[allocation] = None
+
+
+def is_in_gang(operation: Operation, allocation: Allocation) -> bool:
+    """True if the allocation belongs to the gang of its operation."""
+    return operation.gang is not None and allocation in operation.gang.allocations
+
+
+def names_in_gang(operation: Operation) -> tuple[str, ...]:
+    """Return the names of the tasks that form the operation's gang; empty if the gang has all jobs of the operation."""
+    tasks, of_gang = operation.spec.tasks, operation.slots.gang_tasks
+    return () if of_gang is None else tuple(tasks[number].name for number in of_gang)
+
+
+def held_by_gang(operation: Operation) -> Resources:
+    """Return the resources that the gang of the operation holds on nodes."""
+    if operation.gang is None or operation.slots.gang_tasks is None:
+        return operation.held
+    return Resources.sum(one.usage for one in operation.gang.allocations)
+
+
+def taken_back_for(operation: Operation, allocation: Allocation) -> TakeBackReason | None:
+    """Return the reason to take back one allocation of the operation. A gang that breaks up concerns only its own allocations."""
+    why = operation.taken_back
+    return None if why is TakeBackReason.GANG and not is_in_gang(operation, allocation) else why
 
 
 def note_progress(operation: Operation, before: RunningJob | None, after: RunningJob | None) -> None:
@@ -445,12 +490,23 @@ def wants_node(operation: Operation) -> bool:
 
 
 def waits_for_a_turn(operation: Operation) -> bool:
-    """True if the operation is a gang for which no resources are held yet."""
+    """True if the operation has a gang for which no resources are held yet."""
     return operation.gang is not None and operation.gang.phase is GangPhase.WAITING
 
 
+def has_other_jobs_ready(operation: Operation) -> bool:
+    """True if the operation has jobs to give out at once that do not belong to its gang."""
+    slots = operation.slots
+    return slots.gang_tasks is not None and slots.ready_count > slots.gang_ready_count
+
+
+def starts_only_in_its_turn(operation: Operation) -> bool:
+    """True if the operation can start nothing while resources are held for another gang."""
+    return waits_for_a_turn(operation) and not has_other_jobs_ready(operation)
+
+
 def never_fits(operation: Operation) -> bool:
-    """True if the operation is a gang with more jobs than could run at once if nothing else ran."""
+    """True if the gang of the operation has more jobs than could run at once if nothing else ran."""
     at_once = None if operation.gang is None else operation.gang.at_once
     return at_once is not None and judged_together(operation) > at_once.most
 
@@ -464,11 +520,13 @@ def judged_together(operation: Operation) -> int:
 
 def can_ever_start(operation: Operation) -> bool:
     """True if a job of the operation could start if nothing else ran. Jobs that could never start do not count as demand."""
-    return operation.refused_size is None and operation.fits_somewhere and not never_fits(operation)
+    # The tasks of a gang that never fits count as waiting for nothing, so other jobs of its operation remain.
+    is_fit = not never_fits(operation) or operation.slots.gang_tasks is not None
+    return operation.refused_size is None and operation.fits_somewhere and is_fit
 
 
 def together(operation: Operation) -> int:
-    """Return the number of jobs of a gang that have not ended. They start together, or they have started together."""
+    """Return the number of jobs of a gang of one size that have not ended. They start together, or they have started together."""
     return operation.slots.pending_count + operation.slots.in_doubt_count + len(operation.allocations)
 
 

@@ -35,7 +35,7 @@ from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.job_slots import has_ended
 from headrace_allocator.facts.lost_jobs import LostJob, PlaceTaken, UnknownToNode, lose
 from headrace_allocator.facts.nodes import Node
-from headrace_allocator.facts.operations import Operation, break_up
+from headrace_allocator.facts.operations import Operation, break_up, note_in_gang
 from headrace_allocator.facts.preempted import settle_preemption, undo_preemption
 from headrace_allocator.gangs.gang import GangPhase
 from headrace_allocator.gangs.holds import restore_hold
@@ -248,7 +248,7 @@ class _Reconciliation:
             self._findings.preempted.append(end.key)
         operation = self._facts.operations.get(end.operation)
         if operation is not None:
-            if end.result is not JobResult.COMPLETED:
+            if end.result is not JobResult.COMPLETED and operation.slots.is_of_gang(end.index):
                 break_up(operation)
             operation.slots.end(end.index, end.attempt)
             self._facts.failing.note_end(self._node, operation, end)
@@ -410,7 +410,9 @@ class _Reconciliation:
             self._findings.unknown.append((report.id, report.operation))
         elif is_orphan:
             self._adopt_slots(allocation, report, ready=True)
-        elif not may_hold:
+        elif may_hold:
+            note_in_gang(operation, allocation, [slot.index for slot in slots])
+        else:
             for slot in slots:
                 self._note_refused(operation, allocation, slot)
         if operation is None or operation.ending or not may_hold:
@@ -433,6 +435,7 @@ class _Reconciliation:
                 continue
             if operation.slots.adopt(slot, ready=ready):
                 allocation.hold([slot])
+                note_in_gang(operation, allocation, [slot.index])
                 self._touch(operation.id)
             elif report.state in (AllocationState.WAITING, AllocationState.RUNNING) and allocation.take_back is None:
                 # The node must not run the job: the attempt was given up, the job is done, or it runs elsewhere. Two attempts of a job must

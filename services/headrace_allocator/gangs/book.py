@@ -7,7 +7,7 @@ from typing import Final
 
 from headrace.ids import OperationId, PoolName
 from headrace_allocator.facts.operations import Operation, members
-from headrace_allocator.gangs.gang import TOGETHER, GangPhase
+from headrace_allocator.gangs.gang import TOGETHER, Gang, GangPhase
 
 _IDLE: Final = frozenset({GangPhase.WAITING, GangPhase.GATHERING, GangPhase.PAUSED, GangPhase.YIELDING})
 _HOLDING: Final = frozenset({GangPhase.GATHERING, GangPhase.STARTING})
@@ -54,11 +54,20 @@ def _broken(operation: Operation, gathering: OperationId | None) -> Iterator[str
         return
     if (gang.phase is GangPhase.GATHERING) is not (gathering == operation.id):
         yield f"is {gang.phase.value}, and the gang that gathers resources is {gathering}"
-    if not gang.holds.keys() <= set(operation.allocations.values()):
-        yield "resources are held that are not among its allocations"
+    yield from _broken_allocations(operation, gang)
     if gang.holds and gang.phase not in _HOLDING:
         yield f"is {gang.phase.value} and holds resources"
     if gang.phase in _IDLE and members(operation):
         yield f"is {gang.phase.value}, and {members(operation)} jobs are on nodes"
-    if gang.phase in TOGETHER and operation.slots.pending_count:
-        yield f"is {gang.phase.value}, and {operation.slots.pending_count} jobs are on no node"
+    if gang.phase in TOGETHER and operation.slots.gang_pending_count:
+        yield f"is {gang.phase.value}, and {operation.slots.gang_pending_count} jobs are on no node"
+
+
+def _broken_allocations(operation: Operation, gang: Gang) -> Iterator[str]:
+    slots, there = operation.slots, set(operation.allocations.values())
+    if not gang.holds.keys() <= gang.allocations.keys() <= there:
+        yield "resources are held that are not among its allocations"
+    if slots.gang_tasks is None and gang.allocations.keys() != there:
+        yield "some allocations of its operation are not counted for it"
+    if any(slots.is_of_gang(index) is not (one in gang.allocations) for one in there for index in one.slots):
+        yield "its allocations differ from the allocations that hold its jobs"

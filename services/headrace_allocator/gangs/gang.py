@@ -1,4 +1,6 @@
-"""Gangs: operations whose jobs start together or not at all. The state of a gang beside its allocations.
+"""Gangs: jobs of an operation that start together or not at all. The state of a gang beside its allocations.
+
+A gang has all jobs of its operation, or the jobs of some tasks; the jobs of the other tasks then start one by one.
 
     waiting ─> gathering ─> starting ─> running ─> (its jobs ended)
        ^           │            └──> breaking <──┘
@@ -47,6 +49,8 @@ class GangPhase(enum.StrEnum):
     YIELDING = "yielding"
 
 
+#: Phases in which resources may be held for the gang.
+MAY_GATHER: Final = frozenset({GangPhase.WAITING, GangPhase.GATHERING})
 #: Phases in which all jobs of the gang are on nodes.
 TOGETHER: Final = frozenset({GangPhase.STARTING, GangPhase.RUNNING})
 
@@ -63,11 +67,14 @@ class Gang:
     """The state of one gang."""
 
     __slots__ = (
-        "asked", "at_once", "awaited", "holds", "judged_for", "pauses", "phase", "priority", "scale", "tried_s", "until_s",
+        "allocations", "asked", "at_once", "awaited", "holds", "judged_for", "pauses", "phase", "priority", "scale", "tried_s", "until_s",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.phase = GangPhase.WAITING
+        #: All allocations of the gang, `holds` included. They are all allocations of the operation, unless only some of its tasks form the
+        #: gang.
+        self.allocations: dict[Allocation, None] = {}
         #: Resources held for the gang, as allocations that their nodes do not know yet.
         self.holds: dict[Allocation, None] = {}
         #: True once nodes were nudged because all jobs have an allocation, or because all remaining jobs are to be taken back.

@@ -50,10 +50,12 @@ def take_up(node: Node, operation: Operation, allocation: Allocation) -> None:
 def restore_hold(facts: Facts, allocation: Allocation) -> bool:
     """Turn an allocation back into a hold after the node did not obey the order to start it. The next answer orders the start again.
 
-    Return False, and change nothing, if the operation is not a gang that is starting.
+    Return False, and change nothing, if the allocation does not belong to a gang that is starting.
     """
     operation, node = facts.operations.get(allocation.operation), facts.nodes[allocation.node]
     if operation is None or operation.gang is None or operation.gang.phase is not GangPhase.STARTING:
+        return False
+    if allocation not in operation.gang.allocations:
         return False
     operation.gang.holds[allocation] = None
     node.holds[allocation.id] = node.allocations.pop(allocation.id)

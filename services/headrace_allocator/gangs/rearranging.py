@@ -32,9 +32,9 @@ def better_places(facts: Facts, operation: Operation) -> list[Packed[Node]]:
     nodes.
     """
     gang, slots = operation.gang, operation.slots
-    if gang is None or not operation.kinds or gang.phase is not GangPhase.GATHERING or not slots.ready_count:
+    if gang is None or not operation.kinds or gang.phase is not GangPhase.GATHERING or not slots.gang_ready_count:
         return []
-    if slots.ready_count != slots.pending_count or not _is_within_limits(facts, operation):
+    if slots.gang_ready_count != slots.gang_pending_count or not _is_within_limits(facts, operation):
         return []
     jobs = together_by_size(operation)
     packed = pack(jobs, _rooms(facts, operation, jobs), facts.pools.min_spare, gang.scale)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from headrace.resources import Resources
 from headrace_allocator.facts.operations import Operation, together
@@ -14,15 +14,14 @@ def together_by_size(operation: Operation) -> list[Jobs]:
     slots = operation.slots
     if not operation.kinds:
         return [Jobs(operation.spec.resources, together(operation))]
-    counts = (slots.pending_of(n) + slots.in_doubt_of(n) + slots.out_of(n) for n in range(len(operation.kinds)))
-    return _in_order(operation, counts)
+    return _in_order(operation, lambda n: slots.pending_of(n) + slots.in_doubt_of(n) + slots.out_of(n))
 
 
 def ready_by_size(operation: Operation) -> list[Jobs]:
     """Return the jobs of a gang for which no resources are held yet, and that can be given out now."""
     if not operation.kinds:
         return [Jobs(operation.spec.resources, operation.slots.ready_count)]
-    return _in_order(operation, map(operation.slots.ready_of, range(len(operation.kinds))))
+    return _in_order(operation, operation.slots.ready_of)
 
 
 def resources_of(jobs: Iterable[Jobs]) -> Resources:
@@ -30,8 +29,8 @@ def resources_of(jobs: Iterable[Jobs]) -> Resources:
     return Resources.sum(one.size * one.count for one in jobs)
 
 
-def _in_order(operation: Operation, counts: Iterable[int]) -> list[Jobs]:
+def _in_order(operation: Operation, count_of: Callable[[int], int]) -> list[Jobs]:
     assert operation.gang is not None
-    kinds = zip(operation.kinds, counts, strict=True)
-    jobs = [Jobs(kind.resources, count, number) for number, (kind, count) in enumerate(kinds) if count]
+    of_gang = range(len(operation.kinds)) if operation.slots.gang_tasks is None else operation.slots.gang_tasks
+    jobs = [Jobs(operation.kinds[n].resources, count, n) for n in of_gang if (count := count_of(n))]
     return largest_first(jobs, operation.gang.scale)

@@ -26,6 +26,7 @@ from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import (
     Operation,
     break_up,
+    is_in_gang,
     is_starving,
     members,
     never_fits,
@@ -185,14 +186,14 @@ class GangStarts:
                 let_go(self._facts, operation)
                 self._enter(operation, GangPhase.WAITING)
                 self._facts.gangs.note(operation.id)
-            case GangPhase.GATHERING if gang.holds and not slots.ready_count:
+            case GangPhase.GATHERING if gang.holds and not slots.gang_ready_count:
                 self._has_all_places(operation, gang, now)
             case GangPhase.GATHERING:
                 gang.asked = False
-            case GangPhase.STARTING if not slots.pending_count and not operation.unconfirmed:
+            case GangPhase.STARTING if not slots.gang_pending_count and _is_confirmed(operation):
                 gang.pauses = 0
                 self._enter(operation, GangPhase.RUNNING)
-        if gang.phase in (GangPhase.STARTING, GangPhase.RUNNING) and slots.pending_count:
+        if gang.phase in (GangPhase.STARTING, GangPhase.RUNNING) and slots.gang_pending_count:
             break_up(operation)
         if gang.phase is GangPhase.BREAKING:
             self._take_back(operation)
@@ -241,7 +242,7 @@ class GangStarts:
             return
         if operation.gang is not None and not operation.gang.asked:
             operation.gang.asked = True
-            self._nudged.update(dict.fromkeys(sorted({one.node for one in operation.allocations.values()})))
+            self._nudged.update(dict.fromkeys(sorted({one.node for one in operation.gang.allocations})))
 
     def _time_is_over(self, operation: Operation, gang: Gang, now: Moment) -> None:
         match gang.phase:
@@ -306,12 +307,19 @@ class GangStarts:
         yield from islice((name for name, each in some if self._may_take_its_turn(each)), 1)
 
     def _may_take_its_turn(self, operation: Operation) -> bool:
-        return waits_for_a_turn(operation) and operation.id in self._ranking.order
+        is_in_order = waits_for_a_turn(operation) and operation.id in self._ranking.order
+        # An operation with other jobs beside its gang may be in the order because of these other jobs alone.
+        return is_in_order and (operation.slots.gang_tasks is None or _may_gather(operation))
 
 
 def _may_gather(operation: Operation) -> bool:
     is_idle = operation.schedulable and not members(operation)
     return is_idle and is_whole(operation.slots) and not never_fits(operation)
+
+
+def _is_confirmed(operation: Operation) -> bool:
+    """True if heartbeats have shown all allocations of the gang."""
+    return not any(is_in_gang(operation, one) for one in operation.unconfirmed)
 
 
 def _is(gang: Gang | None, phase: GangPhase) -> bool:

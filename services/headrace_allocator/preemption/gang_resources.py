@@ -24,7 +24,7 @@ from headrace_allocator.explain.waiting import gang_owed_too_little
 from headrace_allocator.facts.allocations import Allocation, waits_for_room
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node
-from headrace_allocator.facts.operations import Operation, members, never_fits
+from headrace_allocator.facts.operations import Operation, is_in_gang, members, never_fits
 from headrace_allocator.facts.pool_tree import exceeds
 from headrace_allocator.facts.preemption_groups import Group
 from headrace_allocator.gangs.gang import GangPhase
@@ -65,7 +65,7 @@ class Taken(msgspec.Struct, frozen=True):
     def victims(self) -> Iterator[Allocation]:
         """Yield all allocations that are preempted."""
         yield from (allocation for one in self.places for allocation, _ in one.victims)
-        yield from (allocation for gang in self.gangs for allocation in gang.allocations.values())
+        yield from (allocation for one in self.gangs if one.gang is not None for allocation in one.gang.allocations)
 
 
 class GangResourceSearch:
@@ -131,8 +131,8 @@ class GangResourceSearch:
             return False
         has_turn = gang.phase in _IDLE and facts.gangs.gathering is None
         is_gathering = gang.phase is GangPhase.GATHERING and not gang.asked
-        ready = operation.slots.ready_count
-        if not (has_turn or is_gathering) or not ready or ready != operation.slots.pending_count:
+        ready = operation.slots.gang_ready_count
+        if not (has_turn or is_gathering) or not ready or ready != operation.slots.gang_pending_count:
             return False
         if not operation.schedulable or members(operation) or never_fits(operation):
             return False
@@ -164,7 +164,7 @@ class GangResourceSearch:
         overlay = Overlay(View.of(facts, node, self._order, pace_ms=0, stirring=()))
         for one in node.allocations.values():
             owner = facts.operations.get(one.operation)
-            if owner is not None and owner in going and one.usage != ZERO:
+            if owner is not None and owner in going and is_in_gang(owner, one) and one.usage != ZERO:
                 overlay.free(owner, one)
         used = resources_of(one.jobs for one in chosen if one.node is node)
         for one in (allocation for each in chosen if each.node is node for allocation, _ in each.victims):
@@ -172,8 +172,10 @@ class GangResourceSearch:
                 overlay.free(facts.operations[one.operation], one)
         found = candidates(overlay, stage.least)
         self._gangs |= dict.fromkeys(found.gangs)
-        room = overlay.room - used + Resources.sum(one.usage for one in found.free)
-        left = keep_order(found.free, found.groups)
+        # Other jobs of the gang's own operation are not preempted for the gang.
+        free = [one for one in found.free if one.operation != gang.id]
+        room = overlay.room - used + Resources.sum(one.usage for one in free)
+        left = keep_order(free, found.groups)
         jobs, taken, needed = self._jobs_in(overlay.room - used, wanted), list[Allocation](), 0
         while jobs < wanted.count and left:
             taken.append(left.pop())
@@ -255,7 +257,7 @@ class GangResourceSearch:
         scale = gang.gang.scale if gang.gang is not None else ZERO
         for wanted in ready_by_size(gang):
             left, known = wanted.count, dict(self._found.get(wanted.task, {}))
-            for name in {one.node for other in going for one in other.allocations.values()}:
+            for name in {one.node for other in going if other.gang for one in other.gang.allocations}:
                 found = self._look_at(name, gang, stage, wanted, going)
                 known |= {} if found is None else {name: found}
 

@@ -18,7 +18,7 @@ from headrace.wire.start_stages import StartStage
 from headrace_allocator.decision.placing import Placement, place
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.allocations import Allocation
-from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.operations import Operation, held_by_gang, is_in_gang
 from headrace_allocator.facts.pool_tree import PoolStates
 from headrace_allocator.gangs.gang import TOGETHER
 
@@ -26,13 +26,13 @@ from headrace_allocator.gangs.gang import TOGETHER
 _MOST_ASKED: Final = 8
 
 
-def goes_whole(operation: Operation, pools: PoolStates) -> bool:
-    """True if the jobs of the operation may be preempted only together."""
-    return operation.gang is not None and pools.options.preempt_gangs_whole
+def goes_whole(operation: Operation, allocation: Allocation, pools: PoolStates) -> bool:
+    """True if the allocation belongs to a gang whose jobs may be preempted only together."""
+    return operation.gang is not None and pools.options.preempt_gangs_whole and is_in_gang(operation, allocation)
 
 
 def may_go_whole(operation: Operation) -> bool:
-    """True for a gang whose jobs are all on nodes. The jobs of a gang that breaks up are ending already."""
+    """True for an operation with a gang whose jobs are all on nodes. The jobs of a gang that breaks up are ending already."""
     return operation.gang is not None and operation.gang.phase in TOGETHER
 
 
@@ -51,7 +51,7 @@ def is_owed_room_of(
 
 def part_of(gang: Operation, pools: PoolStates) -> float:
     """Return the fraction of the cluster that a gang holds, in its dominant resource."""
-    return gang.held.share_of(pools.total)[_dominant(gang)]
+    return held_by_gang(gang).share_of(pools.total)[_dominant(gang)]
 
 
 def start_in_room_of_gang(
@@ -71,6 +71,9 @@ def start_in_room_of_gang(
         room = overlay.room + more
 
         def there(starter: Operation, gang: Operation = gang, room: Resources = room) -> Resources | None:
+            if starter is gang:
+                # The other jobs of the operation do not end its own gang.
+                return None
             return room if is_owed_room_of(gang, starter, pools, overlay.held(starter)) else None
 
         placed = place(overlay, priority, discount=more, there=there, most=1, most_refused=_MOST_ASKED, stage=stage)

@@ -23,7 +23,9 @@ def asked_gracefully(overlay: Overlay) -> Iterator[Preemption]:
     """
     for allocation in overlay.view.restless:
         operation = overlay.view.operations.get(allocation.operation)
-        if operation is None or not operation.is_graceful or goes_whole(operation, overlay.view.pools):
+        if operation is None or not operation.is_graceful:
+            continue
+        if goes_whole(operation, allocation, overlay.view.pools):
             continue
         if allocation.take_back is not None or allocation.preemption is not None:
             continue

@@ -113,7 +113,10 @@ def candidates(overlay: Overlay, least: Group) -> Candidates:
         is_shielded = group is _AGGRESSIVELY_PREEMPTIBLE and not options.allow_aggressive_preemption
         # A single allocation of a gang that is preempted as a whole is never a victim, so it does not count as crossing.
         is_crossing = (
-            at_bound and group < least and not goes_whole(operation, pools) and crosses_bound(overlay, allocation)
+            at_bound
+            and group < least
+            and not goes_whole(operation, allocation, pools)
+            and crosses_bound(overlay, allocation)
         )
         if (group < least and not is_crossing) or is_shielded:
             continue
@@ -125,7 +128,7 @@ def candidates(overlay: Overlay, least: Group) -> Candidates:
             found.crossing.append(allocation)
         elif shield is None and exempt_ms:
             found.exempt[allocation] = exempt_ms
-        elif shield is None and goes_whole(operation, pools):
+        elif shield is None and goes_whole(operation, allocation, pools):
             if may_go_whole(operation):
                 found.gangs.setdefault(operation, []).append(allocation)
         elif shield is None:
@@ -151,7 +154,11 @@ def excess_candidates(overlay: Overlay) -> Candidates:
     starving_may_lose = pools.options.allow_preemption_from_starving_operations
     for allocation in reversed(view.allocations):
         operation = view.operations.get(allocation.operation)
-        if operation is None or goes_whole(operation, pools) or not _is_there(overlay, operation, allocation):
+        if (
+            operation is None
+            or goes_whole(operation, allocation, pools)
+            or not _is_there(overlay, operation, allocation)
+        ):
             continue
         options = operation.options(pools)
         if not pool_allows_preemption(overlay, options) or not options.allow_normal_preemption:

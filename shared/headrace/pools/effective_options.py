@@ -64,7 +64,7 @@ class OperationWishes(Protocol):
     """The part of an operation's spec that affects its options. None and empty amounts mean no wish."""
 
     @property
-    def is_gang(self) -> bool: ...
+    def has_gang(self) -> bool: ...
     @property
     def fair_share_starvation_tolerance(self) -> float | None: ...
     @property
@@ -148,7 +148,7 @@ def of_operation(above: EffectiveOptions, wishes: OperationWishes, options: Allo
         return above
     tolerance, timeout_ms = wishes.fair_share_starvation_tolerance, wishes.fair_share_starvation_timeout_ms
     threshold = _with_slots(wishes.non_preemptible_resource_usage_threshold, wishes.max_unpreemptible_allocation_count)
-    shielded = wishes.is_gang and not options.allow_aggressive_preemption_for_gang_operations
+    shielded = wishes.has_gang and not options.allow_aggressive_preemption_for_gang_operations
     times = {
         "waiting_for_resources_on_node_timeout_ms": wishes.waiting_for_resources_on_node_timeout_ms,
         "allocation_preemption_timeout_ms": wishes.allocation_preemption_timeout_ms,
@@ -176,7 +176,7 @@ def _says_nothing(wishes: OperationWishes) -> bool:
         is wishes.allocation_preemption_timeout_ms
         is wishes.allocation_graceful_preemption_timeout_ms
         is None
-        and not wishes.is_gang
+        and not wishes.has_gang
         and wishes.non_preemptible_resource_usage_threshold == NOTHING
     )
 

@@ -140,7 +140,8 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     #: Tree in which the jobs run. In an operation of several trees: the first tree in which the operation has a running slot, or else its
     #: first tree; lists show the operation in this tree.
     tree: TreeName = TreeName("default")
-    #: True if the jobs are useful only together. If pool and tree support gangs, the operation is owed all that it wants or nothing.
+    #: True if all jobs are useful only together. If pool and tree support gangs, the operation is owed all that it wants or nothing. False
+    #: if only some tasks form a gang, which `Task.is_gang` says.
     is_gang: bool = False
     #: Upper bound, by resource, of the operation's fair share and usage; a resource that is left out is not limited.
     resource_limits: PartialResources = NOTHING
@@ -241,6 +242,25 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return the resources of a job, by its index."""
         found = task_of(self.tasks, index)
         return self.resources if found is None else found.task.resources
+
+    @property
+    def gang_tasks(self) -> tuple[int, ...] | None:
+        """The numbers of the tasks whose jobs form the gang. None if the operation has no gang, or if its gang has all its jobs."""
+        return tuple(number for number, task in enumerate(self.tasks) if task.is_gang) or None
+
+    @property
+    def gang_job_count(self) -> int:
+        """The number of jobs of the gang; 0 if the operation has no gang."""
+        return self.job_count if self.is_gang else sum(task.job_count for task in self.tasks if task.is_gang)
+
+    @property
+    def has_gang(self) -> bool:
+        """True if all jobs of the operation, or the jobs of some of its tasks, form a gang."""
+        return self.is_gang or self.gang_tasks is not None
+
+    def is_of_gang(self, index: int) -> bool:
+        """True if a job belongs to the gang of the operation."""
+        return self.is_gang or ((found := self.task_of(index)) is not None and found.task.is_gang)
 
     @property
     def sizes(self) -> list[Resources]:

@@ -38,6 +38,9 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     #: In an operation that runs jobs of another operation again: index of the task's first job in that other operation. Given if and only
     #: if the operation has `indexes`.
     first_index: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] | None = None
+    #: True if the jobs belong to the gang of the operation: all jobs of all tasks with this flag start together or not at all. The jobs of
+    #: the other tasks start one by one.
+    is_gang: bool = False
 
 
 Tasks = Annotated[list[Task], msgspec.Meta(max_length=MOST_TASKS)]

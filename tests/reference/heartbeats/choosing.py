@@ -16,11 +16,9 @@ from headrace.resources import EPS, RESOURCE_NAMES, ZERO, Resources
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.operations import OperationState
 from headrace.wire.snapshots import PreemptionPriority, SchedulingStatus, ShareItem
-from headrace_allocator.facts.job_slots import is_whole
-from headrace_allocator.facts.operations import Operation, members, never_fits, waits_for_a_turn
+from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import PoolState
-from headrace_allocator.gangs.gang import GangPhase
-from tests.reference.heartbeats.state import State
+from tests.reference.heartbeats.state import State, gang_may_start, ready_in_gang
 
 __all__ = ["accepts_size", "ends_in_time", "may_start_one_more", "next_operation", "within_limits"]
 
@@ -71,8 +69,8 @@ def _is_able(state: State, one: Operation, room: Resources, priority: Preemption
         return False
     if state.avoids_node(one) or not (room + state.more_room(one)).dominates(one.min_needed):
         return False
-    # One gang gathers resources at a time.
-    if waits_for_a_turn(one) and (view.some_gang_gathers or state.gang not in (None, one.id)):
+    # One gang gathers resources at a time. Other jobs of its operation need not wait.
+    if not state.has_turn(one) and one.slots.ready_count == ready_in_gang(one):
         return False
     if not all(matches(formula, view.tags) for formula in filters_of(state, one)):
         return False
@@ -95,7 +93,9 @@ def may_start_one_more(state: State, one: Operation) -> bool:
 def _may_start(state: State, one: Operation, ready: int, held: Resources) -> bool:
     """True if the operation's own state and limits allow one more job, with `ready` jobs to give out and `held` on nodes."""
     share, spec = one.share, one.spec
-    if one.state is not OperationState.RUNNING or one.suspended or ready <= 0 or not _gang_may_start(one):
+    if one.state is not OperationState.RUNNING or one.suspended or ready <= 0:
+        return False
+    if not gang_may_start(one) and ready <= ready_in_gang(one):
         return False
     if not accepts_size(state, one):
         return False
@@ -126,14 +126,6 @@ def accepts_size(state: State, one: Operation) -> bool:
 def _lies_between(least: PartialResources, size: Resources, most: PartialResources) -> bool:
     triples = zip(least.as_tuple(), size.as_tuple(), most.as_tuple(), strict=True)
     return all((low is None or low <= has) and (high is None or has <= high) for low, has, high in triples)
-
-
-def _gang_may_start(one: Operation) -> bool:
-    if one.gang is None:
-        return True
-    if members(one) or never_fits(one):
-        return False
-    return one.gang.phase in (GangPhase.WAITING, GangPhase.GATHERING) and is_whole(one.slots)
 
 
 def within_limits(state: State, one: Operation, size: Resources) -> bool:

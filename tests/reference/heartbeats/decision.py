@@ -47,7 +47,7 @@ def _asked_gracefully(state: State) -> Iterator[Preemption]:
     ]
     for one, group in groups_of(state, asked).items():
         operation = state.operation_of(one)
-        is_graceful = operation.spec.preemption_mode is PreemptionMode.GRACEFUL and not goes_whole(state, operation)
+        is_graceful = operation.spec.preemption_mode is PreemptionMode.GRACEFUL and not goes_whole(state, one)
         may_go = allows_preemption(state, operation) and not exempt_for_ms(state, one)
         if is_graceful and may_go and group is Group.PREEMPTIBLE:
             yield Preemption(one, PreemptionReason.GRACEFUL_PREEMPTION, group)

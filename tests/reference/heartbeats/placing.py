@@ -50,7 +50,8 @@ def place(
         if operation is None:
             break
         is_lent = priority is None and ends_in_time(state, operation)
-        fitting = _job_that_fits(state, operation, room if there is None else there(operation), is_lent=is_lent)
+        available = room if there is None else there(operation)
+        fitting = _job_that_fits(state, operation, available, is_lent=is_lent, preempts=priority is not None)
         if fitting is None:
             state.refused.add(operation.id)
             refused += 1
@@ -65,7 +66,7 @@ def place(
 
 
 def _job_that_fits(
-    state: State, operation: Operation, room: Resources | None, *, is_lent: bool
+    state: State, operation: Operation, room: Resources | None, *, is_lent: bool, preempts: bool
 ) -> tuple[Resources, int | None] | None:
     """Return size and task of the first ready job that fits beside a reserved job and stays within all limits."""
     if room is None:
@@ -75,7 +76,9 @@ def _job_that_fits(
         room = room - state.reserved.spec.resources
     found: list[tuple[Resources, int | None]] = [(operation.spec.resources, None)]
     if operation.kinds:
-        found = [(operation.kinds[number].resources, number) for number in state.ready_tasks(operation)]
+        found = [
+            (operation.kinds[number].resources, number) for number in state.ready_tasks(operation, preempts=preempts)
+        ]
     return next(
         (job for job in found if room.dominates(job[0]) and within_limits(state, operation, job[0])),
         None,

@@ -18,14 +18,14 @@ from headrace.wire.start_stages import StartStage
 from headrace_allocator.decision.placing import Placement
 from headrace_allocator.decision.view import View
 from headrace_allocator.facts.allocations import Allocation
-from headrace_allocator.facts.operations import Operation, waits_for_a_turn
+from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.preemption_groups import Group
 from headrace_allocator.preemption.stages import STAGES, PreemptiveStage, StageOutcome
 from headrace_allocator.preemption.victims import Preemption
 from headrace_allocator.preemption.yarn.plans import Plan
 from tests.reference.heartbeats.choosing import filters_of, may_start_one_more
 from tests.reference.heartbeats.placing import place
-from tests.reference.heartbeats.state import State
+from tests.reference.heartbeats.state import State, ready_in_gang
 from tests.reference.heartbeats.victims import (
     Found,
     candidates,
@@ -136,7 +136,7 @@ def _start(
         room = state.room + discount + _usage(there)
 
         def room_of_gang(starter: Operation, gang: Operation = gang, room: Resources = room) -> Resources | None:
-            return room if is_short_of(state, gang, starter) else None
+            return room if starter is not gang and is_short_of(state, gang, starter) else None
 
         placement = _place_one(state, stage, discount + _usage(there), there=room_of_gang, most_refused=_MOST_ASKED)
         if placement is not None:
@@ -227,7 +227,7 @@ def carry_out(state: State, plan: Plan) -> StageOutcome | None:
     operation = state.view.operations.get(plan.operation)
     if operation is None or not may_start_one_more(state, operation):
         return None
-    if waits_for_a_turn(operation) and (state.view.some_gang_gathers or state.gang not in (None, operation.id)):
+    if not state.has_turn(operation) and operation.slots.ready_count == ready_in_gang(operation):
         return None
     alike = [n for n in state.ready_tasks(operation) if operation.kinds[n].resources == plan.size]
     if operation.kinds and not alike:

@@ -10,8 +10,10 @@ from headrace.resources import ZERO, Resources
 from headrace.satisfaction import INFINITE_SATISFACTION, local_satisfaction
 from headrace_allocator.decision.view import View
 from headrace_allocator.facts.allocations import Allocation
-from headrace_allocator.facts.operations import Operation, waits_for_a_turn
+from headrace_allocator.facts.job_slots import is_whole
+from headrace_allocator.facts.operations import Operation, members, never_fits, waits_for_a_turn
 from headrace_allocator.facts.pool_tree import PoolState
+from headrace_allocator.gangs.gang import GangPhase
 
 
 class State:
@@ -65,10 +67,11 @@ class State:
         elsewhere = self.view.allowed.elsewhere.get(operation.id, ())
         return operation.slots.ready_count - len(elsewhere) - self.given[operation.id]
 
-    def ready_tasks(self, operation: Operation) -> list[int]:
+    def ready_tasks(self, operation: Operation, *, preempts: bool = False) -> list[int]:
         """Return the numbers of the tasks with jobs that can be given out at once. A task that fits on no node has none.
 
-        In a gang the task with the largest jobs comes first.
+        The tasks of a gang come first, and of these the task with the largest jobs. While the gang waits, only other tasks are returned;
+        also if `preempts` says that allocations are preempted for the job, in a tree that preempts for whole gangs only.
         """
         elsewhere, slots = self.view.allowed.elsewhere.get(operation.id, ()), operation.slots
         found, first = [], 0
@@ -88,8 +91,19 @@ class State:
                 parts = zip(size[1:], gang.scale.as_tuple()[1:], strict=True)
                 return max((n / most for n, most in parts if most), default=0.0)
 
+            tasks = operation.spec.tasks
+            alone = [n for n in found if not operation.spec.is_gang and tasks and not tasks[n].is_gang]
+            found = [n for n in found if n not in alone]
             found.sort(key=lambda number: (-part(number), [-n for n in operation.kinds[number].resources.as_tuple()]))
+            waits = not gang_may_start(operation) or not self.has_turn(operation)
+            is_whole = preempts and self.view.pools.options.preempt_gangs_whole
+            found = alone if not operation.spec.is_gang and (waits or is_whole) else found + alone
         return found
+
+    def has_turn(self, operation: Operation) -> bool:
+        """True if resources may be held for the gang of the operation now: for one gang at a time."""
+        is_other = self.view.some_gang_gathers or self.gang not in (None, operation.id)
+        return not (waits_for_a_turn(operation) and is_other)
 
     def avoids_node(self, operation: Operation) -> bool:
         """True if nothing more of the operation may start on the node, because its jobs fail there."""
@@ -131,7 +145,9 @@ class State:
             self.tasks[operation.id, task] += jobs
         if operation is self.reserved and (operation.gang is None or not self.ready(operation)):
             self.reserved = None
-        if waits_for_a_turn(operation) and self.gang is None:
+        tasks = operation.spec.tasks
+        is_of_gang = operation.spec.is_gang or (task is not None and bool(tasks) and tasks[task].is_gang)
+        if is_of_gang and waits_for_a_turn(operation) and self.gang is None:
             self.gang = operation.id
 
     def usage(self, allocation: Allocation) -> Resources:
@@ -154,6 +170,20 @@ class State:
         self._added[operation.id] = self._added.get(operation.id, ZERO) + amount
         for pool in self.above(operation):
             self._used[pool.name] = self._used.get(pool.name, ZERO) + amount
+
+
+def gang_may_start(one: Operation) -> bool:
+    """True if the operation has no gang, or if resources may be held for its gang."""
+    if one.gang is None:
+        return True
+    if members(one) or never_fits(one):
+        return False
+    return one.gang.phase in (GangPhase.WAITING, GangPhase.GATHERING) and is_whole(one.slots)
+
+
+def ready_in_gang(one: Operation) -> int:
+    """Return how many jobs of the operation's gang could be given out before this decision."""
+    return sum(one.slots.is_ready(n) and one.spec.is_of_gang(n) for n in range(one.slots.block))
 
 
 def _everybody(_: Operation) -> bool:

@@ -69,7 +69,7 @@ def candidates(state: State, least: Group) -> Found:
             continue
         elif crosses:
             found.crossing.append(one)
-        elif shield is None and goes_whole(state, operation):
+        elif shield is None and goes_whole(state, one):
             found.gangs.setdefault(operation, []).append(one)
         elif shield is None:
             found.free.append(one)
@@ -92,7 +92,7 @@ def excess(state: State) -> Found:
         if not _may_go(state, one, Group.PREEMPTIBLE) or exempt_for_ms(state, one):
             continue
         operation = state.operation_of(one)
-        if goes_whole(state, operation) or _shield(state, operation, Group.PREEMPTIBLE) is not None:
+        if goes_whole(state, one) or _shield(state, operation, Group.PREEMPTIBLE) is not None:
             continue
         others = [each.usage for each in operation.allocations.values() if each is not one and each not in taken]
         if not _is_left(state, operation, Group.PREEMPTIBLE, Resources.sum(others), one.usage):
@@ -211,7 +211,7 @@ def _may_go_at_bound(state: State, one: Allocation, least: Group) -> bool:
     options, operation = state.view.pools.options, state.operation_of(one)
     if not options.preempt_at_bound_for_owed_jobs or options.victim_rules is VictimRules.LEGACY:
         return False
-    if least is not Group.PREEMPTIBLE or goes_whole(state, operation):
+    if least is not Group.PREEMPTIBLE or goes_whole(state, one):
         return False
     before = Resources.sum(state.usage(each) for each in operation.allocations.values() if each.place < one.place)
     # An allocation that ends exactly at the bound does not cross it.
@@ -248,14 +248,17 @@ def is_owed_a_job(state: State, operation: Operation) -> bool:
 # --- gangs that are preempted as a whole --------------------------------------------------------------------------------
 
 
-def goes_whole(state: State, operation: Operation) -> bool:
-    """True if the jobs of the operation may be preempted only together."""
-    return operation.gang is not None and state.view.pools.options.preempt_gangs_whole
+def goes_whole(state: State, one: Allocation) -> bool:
+    """True if the allocation may be preempted only together with all others of its gang."""
+    gang = state.operation_of(one).gang
+    return gang is not None and one in gang.allocations and state.view.pools.options.preempt_gangs_whole
 
 
 def part_of(state: State, gang: Operation) -> float:
     """Return the fraction of the cluster that a gang holds, in its dominant resource."""
-    return gang.held.share_of(state.view.pools.total)[RESOURCE_NAMES.index(gang.dominant_resource)]
+    assert gang.gang is not None
+    held = Resources.sum(one.usage for one in gang.gang.allocations)
+    return held.share_of(state.view.pools.total)[RESOURCE_NAMES.index(gang.dominant_resource)]
 
 
 def is_short_of(state: State, gang: Operation, starter: Operation) -> bool:

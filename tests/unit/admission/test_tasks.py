@@ -19,7 +19,7 @@ from headrace.wire.refusals import BadRequest
 from headrace.wire.tasks import Task
 from headrace_admission.decisions.job_sizes import fail_never_fitting
 from headrace_admission.decisions.transaction import Transaction
-from headrace_admission.queries import get_operation
+from headrace_admission.queries import get_operation, live_operation
 from headrace_admission.state.ledger import Ledger, LedgerRecord
 from headrace_admission.state.spec_size import spec_bytes, without_command
 from tests.unit.admission.desk import TREE, Desk, oid
@@ -56,6 +56,7 @@ def changed(**changes: Any) -> Task:
         (fields(SERVER, WORKER, lines=["a", "b", "c", "d"]), "spec.lines"),
         (fields(SERVER, WORKER, after_each=oid("zero")), "spec.after_each"),
         (fields(SERVER, WORKER, pool_trees=[TREE, TreeName("other")]), "spec.pool_trees"),
+        (fields(SERVER, changed(is_gang=True), is_gang=True), "spec.tasks.1"),
         ({"resources": ZERO}, "spec.resources.user_slots"),
     ],
 )
@@ -73,6 +74,58 @@ def test_the_jobs_of_all_tasks_may_be_one_gang() -> None:
     desk = Desk({"a": {}})
 
     assert isinstance(desk.start("one", "a", **fields(SERVER, WORKER, is_gang=True)), StartAnswer)
+
+
+def test_the_jobs_of_some_tasks_may_be_a_gang_where_gangs_may_run() -> None:
+    desk = Desk({"a": {}, "fifo": {"mode": "fifo"}}, allow_gang_operations_only_in_fifo_pools=True)
+    mixed = fields(SERVER, changed(is_gang=True))
+
+    assert isinstance(desk.start("one", "fifo", **mixed), StartAnswer)
+    assert "gang operations run only in fifo pools" in str(desk.start("two", "a", **mixed))
+    assert isinstance(desk.start("three", "a", **fields(SERVER, WORKER)), StartAnswer)
+
+
+def fail(desk: Desk, *ends: tuple[int, int]) -> None:
+    """These jobs, each with its attempt, fail."""
+    made = [JobEnd(oid("one"), index, attempt, AllocationId("1-1"), JobResult.FAILED) for index, attempt in ends]
+    report = ledger.ReportEnds(TREE, 1, [ledger.ReportedEnd(NodeName("n1"), end) for end in made])
+    desk.record(desk.engine.on_report(report, desk._tick()).effects)
+
+
+def state(desk: Desk) -> tuple[OperationState, str]:
+    one = desk.state.operations[oid("one")]
+    return one.state, one.reason.partition(";")[0]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_failed_runs_of_a_gang_are_added_up_and_those_of_other_jobs_are_not(at_once: bool) -> None:
+    desk = Desk({"a": {}})
+    others, gang = changed(name="others"), changed(is_gang=True)
+    desk.started("one", pool="a", **fields(others, gang, tries=2))
+    fail(desk, (0, 1), (1, 1), (2, 1))
+    assert state(desk) == (OperationState.RUNNING, "")
+    for ends in [[(3, 1), (4, 1)]] if at_once else [[(3, 1)], [(4, 1)]]:
+        fail(desk, *ends)
+
+    assert state(desk) == (OperationState.FAILING, "the gang failed 2 times, tries is 2")
+
+
+def test_a_job_beside_a_gang_is_given_up_by_its_own_failed_runs() -> None:
+    desk = Desk({"a": {}})
+    desk.started("one", pool="a", **fields(changed(name="others"), changed(is_gang=True), tries=2))
+    fail(desk, (0, 1), (3, 1))
+    assert state(desk)[0] is OperationState.RUNNING
+    fail(desk, (0, 2))
+
+    assert state(desk) == (OperationState.FAILING, "1 of 6 jobs failed, tries is 2")
+
+
+def test_an_allocator_is_told_how_many_jobs_of_the_gang_wait_for_their_retry() -> None:
+    desk = Desk({"a": {}})
+    desk.started("one", pool="a", **fields(changed(name="others"), changed(is_gang=True), retry_backoff_ms=60_000))
+    fail(desk, (0, 1), (1, 1), (3, 1))
+
+    assert live_operation(desk.state.operations[oid("one")], TREE).pausing == 1
 
 
 def test_the_bounds_of_a_pool_apply_to_the_jobs_of_each_task() -> None:

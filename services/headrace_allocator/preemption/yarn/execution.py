@@ -10,7 +10,7 @@ from headrace.wire.snapshots import PreemptionPriority
 from headrace.wire.start_stages import StartStage
 from headrace_allocator.decision.placing import Placement
 from headrace_allocator.decision.view import Overlay, ready_tasks
-from headrace_allocator.facts.operations import waits_for_a_turn
+from headrace_allocator.facts.operations import starts_only_in_its_turn
 from headrace_allocator.facts.preemption_groups import Group
 from headrace_allocator.preemption.stages import PreemptiveStage, StageOutcome
 from headrace_allocator.preemption.victims import Preemption
@@ -39,7 +39,7 @@ def carried_out(overlay: Overlay, plan: Plan) -> StageOutcome | None:
     operation = view.operations.get(plan.operation)
     if operation is None or overlay.held_back(operation) is not None:
         return None
-    if waits_for_a_turn(operation) and (view.some_gang_gathers or not overlay.takes_part(operation.id)):
+    if starts_only_in_its_turn(operation) and (view.some_gang_gathers or not overlay.takes_part(operation.id)):
         return None
     task = next((n for n, task in ready_tasks(overlay, operation) if task.resources == plan.size), None)
     if operation.kinds and task is None:
