@@ -139,6 +139,23 @@ def test_a_gang_is_told_whether_it_can_ever_start(up: Up) -> None:
     )
 
 
+def test_a_gang_beside_other_tasks_is_told_whether_it_can_ever_start(up: Up, tmp_path: Path) -> None:
+    (tmp_path / "mixed.yaml").write_text(
+        "pool: research\ntasks:\n  many: {command: [x], jobs: 9}\n"
+        "  train: {command: [x], jobs: 7, gang: true}\n  serve: {command: [x], gang: true}\n"
+    )
+    words = ("run", "--dry-run", "--spec", str(tmp_path / "mixed.yaml"))
+    said, told = up.run(*words).stdout, json.loads(up.run(*words, "--json").stdout)
+
+    assert "all jobs of train, serve at once or none" in said
+    assert (
+        "a gang of 8 jobs (tasks train, serve) that cannot start, even if all other jobs end: "
+        "all nodes that take its jobs together have resources for 6 of its jobs" in said
+    )
+    after = {each["name"]: each["after"] for each in told["trees"]["default"]["shares"]["elements"]}
+    assert after["supposed-1"]["fair_resources"]["cpu"] > 0
+
+
 def test_files_are_weighed_and_not_sent(up: Up, tmp_path: Path) -> None:
     (tmp_path / "work.sh").write_text("echo work")
 

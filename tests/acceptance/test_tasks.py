@@ -41,6 +41,33 @@ tasks:
 """
 
 
+#: Two jobs alone, and a gang of two tasks. The first run of `left` fails once it is told so.
+MIXED = """
+retry_backoff: 100ms
+tasks:
+  alone:
+    command:
+      - sh
+      - -c
+      - |
+        echo alone $HEADRACE_TASK_INDEX; touch alone.$HEADRACE_TASK_INDEX.$HEADRACE_ATTEMPT
+        until [ -e end ]; do sleep 0.05; done
+    jobs: 2
+  left:
+    command:
+      - sh
+      - -c
+      - |
+        touch left.$HEADRACE_ATTEMPT
+        until [ -e end ]; do if [ $HEADRACE_ATTEMPT = 1 -a -e fail ]; then exit 1; fi; sleep 0.05; done
+    gang: true
+  right:
+    command: [sh, -c, 'touch right.$HEADRACE_ATTEMPT; until [ -e end ]; do sleep 0.05; done']
+    cpu: 3
+    gang: true
+"""
+
+
 async def test_tasks_run_as_the_page_says_and_keep_their_commands_through_kills_of_services(tmp_path: Path) -> None:
     with Up(nodes=("alpha:cpu=3,memory=4G",)) as up:
         said = typed(up, PAGE)
@@ -49,6 +76,8 @@ async def test_tasks_run_as_the_page_says_and_keep_their_commands_through_kills_
         reruns_what_failed(up, tmp_path)
 
     assert "0: the workers are up" in said["op logs launcher-and-workers"]
+    logs = said["op logs trainers-and-samples"]
+    assert all(line in logs for line in ("0: both are up", "1: both are up", "2: sample 0", "5: sample 3"))
     assert "1: hello from worker 0" in said["op logs server-and-workers"]
     assert "0: all are done" in said["op logs server-and-workers"]
     rows = [line.split() for line in said["op get server-and-workers"].splitlines()]
@@ -82,6 +111,65 @@ def test_all_tasks_of_a_gang_start_together_though_the_allocator_is_killed_meanw
 
     assert (view["state"], view["completed_jobs"], view["failed_jobs"]) == ("completed", 2, 0)
     assert sorted(path.name for path in together.iterdir()) == ["large.1", "small.1"]
+
+
+def test_a_gang_of_some_tasks_starts_together_beside_the_jobs_of_another_task_through_kills(tmp_path: Path) -> None:
+    """The gang lacks three cores while other jobs of its operation run. The allocator and admission are killed meanwhile and afterwards."""
+    together = tmp_path / "together"
+    together.mkdir()
+    (tmp_path / "mixed.yaml").write_text(MIXED)
+    held = "a gang of 2 jobs (tasks left, right): resources for 1 of them on 1 node are held"
+    with Up(nodes=("alpha:cpu=6",)) as up:
+        until_go = f"echo up; until [ -e {tmp_path}/go-filler ]; do sleep 0.1; done"
+        up.run("run", "--id", "filler", "--cpu", "4", "--", "sh", "-c", until_go)
+        up.wait_line("filler", "up")
+        up.run("run", "--spec", str(tmp_path / "mixed.yaml"), "--cwd", str(together), "--id", "gang-of-tasks")
+        up.wait_line("gang-of-tasks", "alone 0")
+        wait_explained(up, held)
+        kill(up, "allocator")
+        wait_explained(up, held, unlike=0)
+        assert sorted(path.name for path in together.iterdir()) == ["alone.0.1"]
+        (tmp_path / "go-filler").touch()
+        wait_there(together, "left.1", "right.1", "alone.1.1")
+        kill(up, "admission")
+        kill(up, "allocator")
+        (together / "fail").touch()
+        wait_there(together, "left.2", "right.2")
+        assert {path.name for path in together.iterdir() if path.name.startswith("alone")} == {"alone.0.1", "alone.1.1"}
+        (together / "end").touch()
+        up.run_until_over("gang-of-tasks")
+
+        view = json.loads(up.run("op", "get", "gang-of-tasks", "--json").stdout)["operation"]
+        written = up.run("op", "get", "gang-of-tasks", "--spec").stdout
+
+    assert (view["state"], view["completed_jobs"]) == ("completed", 4)
+    assert {number: ends["counts"] for number, ends in view["task_ends"].items()} == {
+        "0": {"completed": 2},
+        "1": {"completed": 1, "failed": 1},
+        "2": {"completed": 1, "aborted": 1},
+    }
+    assert written.count("gang: true") == 2
+
+
+def kill(up: Up, role: str) -> None:
+    """Kill a service, and wait until the next process of the service answers."""
+    [found] = [each for each in up.processes() if each.role == role]
+    os.kill(found.pid, signal.SIGKILL)
+    for _ in range(300):
+        if any(each.role == role and each.pid != found.pid for each in up.processes()):
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"no new process of {role}")
+
+
+def wait_there(folder: Path, *names: str) -> None:
+    """Wait until a folder has files of these names."""
+    for _ in range(600):
+        there = {path.name for path in folder.iterdir()}
+        if set(names) <= there:
+            return
+        time.sleep(0.1)
+    raise AssertionError(there)
 
 
 def wait_explained(up: Up, words: str, *, unlike: int = 0) -> None:

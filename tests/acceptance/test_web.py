@@ -150,6 +150,10 @@ def _operations(web: Web) -> None:
     read: dict[str, Any] = {"name": "read", "argv": ["true"], "jobs": 2, "memory": "8M"}
     tasks = [read, {"name": "write", "argv": ["true"]}]
     assert web.ask("POST", "/operations/plan", {"tasks": tasks, "pool": "research"})["places"]
+    together = [read | {"gang": True}, {"name": "write", "argv": ["true"]}]
+    assert web.ask("POST", "/operations/plan", {"tasks": together, "pool": "research"})["places"]
+    both = web.ask("POST", "/operations/plan", {"tasks": together, "gang": True}, expect=400)
+    assert both["place"] == "tasks.0", both
     wrong = web.ask("POST", "/operations/plan", {"tasks": [read | {"cpu": "two"}]}, expect=400)
     assert (wrong["place"], "two" in wrong["detail"]) == ("cpu", True)
     words = ("sh", "-c", "echo one; echo two >&2; sleep 0.2; echo three")

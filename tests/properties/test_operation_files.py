@@ -107,6 +107,7 @@ def specs(draw: st.DrawFn) -> OperationSpec:
                 st.integers(1, 3),
                 st.builds(Resources, st.integers(1, 2), st.integers(1, 3), *[st.integers(0, 3)] * 3),
                 st.dictionaries(_NAMES, _TEXTS, max_size=2),
+                is_gang=_FLAGS,
             ),
             min_size=1,
             max_size=3,

@@ -28,6 +28,8 @@ class TaskRequest(msgspec.Struct, frozen=True):
     memory: str | int = 0
     gpu: int = 0
     environment: dict[str, str] = {}
+    #: True if the jobs start together with the jobs of all other tasks that have `gang`, or not at all.
+    gang: bool = False
 
 
 #: Types that the body leaves out, because each option of such a type also accepts the same values as text. Literals are left out, too,

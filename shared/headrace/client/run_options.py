@@ -127,7 +127,8 @@ class RunOptions(JobOptions, total=False):
     error: str
     #: File on the node that each job reads as its stdin.
     stdin: str
-    #: True to start either all jobs together or none. If one job does not complete, all jobs are started again.
+    #: True to start either all jobs together or none. If one job does not complete, all jobs are started again. For the jobs of some tasks
+    #: only, give `gang` to these tasks.
     gang: bool
     #: True if job 0 is the master of the other jobs: under a YARN policy it is preempted last on its node.
     first_job_is_master: bool
@@ -252,7 +253,7 @@ def operation_spec(argv: Sequence[str], *, sends_files: bool = False, **options:
         resource_limits=_limits(options),
         pool_trees=list(trees),
         scheduling_options_per_pool_tree={tree: said for tree, said in trees.items() if said != PerTree()},
-        **_failures(options, counted["job_count"], is_gang=is_gang),
+        **_failures(options, counted["job_count"], is_gang=is_gang or any(each.is_gang for each in tasks)),
         **_times(options),
         **_preemption(options),
         image=_image(options.get("image")),
@@ -278,10 +279,14 @@ def task(
     memory: str | int = 0,
     gpu: int = 0,
     environment: Mapping[str, str] | None = None,
+    gang: bool = False,
 ) -> Task:
-    """Return a task for `Client.run`: `jobs` jobs that run `argv`, each with these cores, memory ("512M") and GPUs. Raises `BadInput`."""
+    """Return a task for `Client.run`: `jobs` jobs that run `argv`, each with these cores, memory ("512M") and GPUs. Raises `BadInput`.
+
+    All jobs of all tasks with `gang` start together or not at all. The jobs of the other tasks start one by one.
+    """
     size = _size_of_jobs({"cpu": cpu, "memory": memory, "gpu": gpu})
-    return Task(name, [*argv], jobs, size, dict(environment or {}))
+    return Task(name, [*argv], jobs, size, dict(environment or {}), is_gang=gang)
 
 
 def _check_command(argv: Sequence[str], tasks: Sequence[Task]) -> None:

@@ -115,9 +115,19 @@ def test_a_value_that_is_none_of_few_is_refused_with_line_and_key(
         ),
         ("tasks: {a: {command: [x]}}\nfields: {terminal: true}", (), "w.yaml:2: fields.terminal: True cannot be used"),
         (
-            "tasks:\n  a: {command: [x], gang: true}",
+            "tasks:\n  a: {command: [x], gang: 5}",
             (),
-            "w.yaml:2: tasks.a.gang: unknown key; expected `gang: true` beside `tasks`",
+            "w.yaml:2: tasks.a.gang: 5 cannot be used; expected true or false",
+        ),
+        (
+            "tasks: {a: {command: [x]}, b: {command: [x], gang: true}}\nkeep_going: true",
+            (),
+            "w.yaml:2: keep_going: a gang cannot run without one of its jobs",
+        ),
+        (
+            "gang: true\ntasks: {a: {command: [x]}, b: {command: [x], gang: true}}",
+            (),
+            "w.yaml:2: tasks.b: `gang` of the operation starts all jobs of all tasks together",
         ),
         ("command: [x]\nmemory_on_oom: x2", (), "Request memory for each job"),
     ],

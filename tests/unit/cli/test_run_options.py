@@ -116,6 +116,17 @@ def test_programs_may_give_numbers_lists_and_signals_where_a_command_line_has_wo
     assert (spec.keep_going, spec_from_python(jobs=4).keep_going) == (False, True)
 
 
+def test_a_gang_of_some_tasks_fails_as_a_gang_does() -> None:
+    alone, together = task("alone", ["x"], jobs=3), task("together", ["x"], jobs=2, gang=True)
+    spec = operation_spec([], tasks=[alone, together])
+
+    assert (spec.is_gang, spec.has_gang, spec.gang_tasks, spec.gang_job_count) == (False, True, (1,), 2)
+    assert [spec.is_of_gang(index) for index in range(5)] == [False] * 3 + [True] * 2
+    assert (spec.keep_going, operation_spec([], tasks=[alone]).keep_going) == (False, True)
+    with pytest.raises(BadInput, match="keep_going: a gang cannot run without one of its jobs"):
+        operation_spec([], tasks=[alone, together], keep_going=True)
+
+
 @pytest.mark.parametrize(
     ("options", "place", "expected"),
     [

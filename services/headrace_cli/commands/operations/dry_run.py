@@ -19,8 +19,10 @@ from headrace_cli.show.screen import Screen
 
 #: Kind of a cause: each of the jobs is larger than every node.
 _TOO_LARGE: Final = "larger_than_every_node"
+#: Kind of a cause: all jobs of the gang together are too large.
+_GANG: Final = "gang_never_fits"
 #: Kinds of causes that persist when other jobs or operations end.
-_FOR_EVER: Final = frozenset({"gang_never_fits", "no_node_matches", _TOO_LARGE})
+_FOR_EVER: Final = frozenset({_GANG, "no_node_matches", _TOO_LARGE})
 #: Kinds of causes that name a limit. Such a cause also persists if the limit is below what a single job needs.
 _LIMITS: Final = frozenset({"pool_limit_reached", "operation_limit_reached"})
 #: Kinds of causes from an allocator that has just started and does not know all nodes and limits yet.
@@ -39,7 +41,7 @@ async def try_start(screen: Screen, client: Client, spec: OperationSpec, operati
     in_trees = {}
     for each in told.places:
         fit = await _fit(client, spec, each)
-        never_runs = bool(_for_ever(fit)) or is_held_back
+        never_runs = any(not _leaves_other_jobs(cause, spec) for cause in _for_ever(fit)) or is_held_back
         in_trees[each.tree] = PlannedInTree(fit, await _shares(client, spec, each, never_runs=never_runs))
     show_planned_start(screen, spec, told, in_trees)
     return Exit.DONE
@@ -61,9 +63,10 @@ async def warn_of_what_never_runs(
             await anyio.sleep(_POLL_S)
     for cause in _for_ever(fit):
         screen.say(f"warning: {cause.words}; {cause.cure}", style="yellow")
-    if spec.is_gang and (fit is None or not _is_known(fit)):
+    if spec.has_gang and (fit is None or not _is_known(fit)):
+        whose = "operation" if spec.is_gang else "gang"
         screen.say(
-            f"it is not known yet whether all jobs of the operation fit at once. To see it: headrace op explain {answer.operation}"
+            f"it is not known yet whether all jobs of the {whose} fit at once. To see it: headrace op explain {answer.operation}"
         )
 
 
@@ -72,6 +75,11 @@ def _for_ever(fit: OperationFit | None) -> list[Cause]:
     if fit is None or not _is_known(fit):
         return []
     return [cause for cause in fit.causes if cause.kind in _FOR_EVER or _is_below_one_job(cause)]
+
+
+def _leaves_other_jobs(cause: Cause, spec: OperationSpec) -> bool:
+    """True if the cause concerns only the gang, and the operation has other jobs beside it."""
+    return cause.kind == _GANG and spec.gang_job_count < spec.job_count
 
 
 def _is_below_one_job(cause: Cause) -> bool:

@@ -111,8 +111,9 @@ def _place_rows(spec: OperationSpec, told: StartPlanned, place: PlannedPlace) ->
 def _fit_rows(spec: OperationSpec, fit: OperationFit | None) -> Iterator[tuple[str, str]]:
     for task in spec.tasks:
         yield f"task {task.name}", f"{task.job_count} of {amounts(task.resources, leave_out=_SLOTS)} each"
-    if spec.tasks and spec.is_gang:
-        yield "gang", "all jobs of all tasks at once or none"
+    if spec.tasks and spec.has_gang:
+        names = ", ".join(task.name for task in spec.tasks if task.is_gang)
+        yield "gang", f"all jobs of {names or 'all tasks'} at once or none"
     if not spec.tasks:
         each = f"{spec.job_count} of {amounts(spec.resources, leave_out=_SLOTS)} each"
         yield "jobs", f"{each}, a gang: all at once or none" if spec.is_gang and spec.job_count > 1 else each

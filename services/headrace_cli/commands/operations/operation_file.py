@@ -302,7 +302,7 @@ def _failed_jobs(spec: OperationSpec) -> _Written:
     most = {"max_failed_job_count": spec.max_failed_job_count}
     if not spec.tries and not spec.keep_going:
         yield ("tries", "keep_going", *most), most
-    elif spec.tries and not (spec.keep_going and spec.is_gang):
+    elif spec.tries and not (spec.keep_going and spec.has_gang):
         rule = {"tries": spec.tries, "keep_going": spec.keep_going}
         yield (*rule, *most), rule | (most if spec.max_failed_job_count != LARGEST_JOB_COUNT else {})
     if spec.retry_backoff_ms != RETRY_BACKOFF_MS:

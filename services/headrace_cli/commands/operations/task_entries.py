@@ -2,7 +2,7 @@
 
 tasks:
   server: {command: [./serve], cpu: 2, memory: 1GiB}
-  worker: {command: [./work], jobs: 3, env: {MODE: fast}}
+  worker: {command: [./work], jobs: 3, env: {MODE: fast}, gang: true}
 """
 
 from __future__ import annotations
@@ -22,11 +22,7 @@ from headrace.wire.tasks import LONGEST_TASK_NAME, MOST_TASKS, Task
 from headrace_cli.commands.operations.key_values import parse_environment
 
 KEY: Final = "tasks"
-_KEYS: Final = ("command", "jobs", *RESOURCE_NAMES, "env", "first_index")
-#: Error message for a task that has the key `gang`.
-_GANG_OF_A_TASK: Final = (
-    "`gang: true` beside `tasks`: a gang has all jobs of all tasks, and a single task cannot be a gang"
-)
+_KEYS: Final = ("command", "jobs", *RESOURCE_NAMES, "env", "first_index", "gang")
 #: Amounts of resources that a task does not name. `run` has the same defaults.
 _DEFAULTS: Final = {"user_slots": "1", "cpu": "1"}
 
@@ -47,10 +43,11 @@ def _task(name: str, given: object, problems: Problems) -> Task | None:
     if not 0 < len(name) <= LONGEST_TASK_NAME:
         problems.say(place, "the name cannot be used", f"a name of 1 to {LONGEST_TASK_NAME} characters")
     for key in (key for key in given if key not in _KEYS):
-        expected = _GANG_OF_A_TASK if key == "gang" else hint(key, _KEYS)
-        problems.say(f"{place}.{key}", "unknown key", expected, key)
+        problems.say(f"{place}.{key}", "unknown key", hint(key, _KEYS), key)
     command, found, jobs, environment = _command(given.get("command")), Resources(), 1, dict[str, str]()
-    first_index = None
+    first_index, is_gang = None, given.get("gang", False)
+    if not isinstance(is_gang, bool):
+        problems.say(f"{place}.gang", f"{shown(is_gang)} cannot be used", "true or false", shown(is_gang))
     if not command:
         wrong = f"{shown(given['command'])} cannot be used" if "command" in given else "missing"
         problems.say(f"{place}.command", wrong, "a list: program, arguments")
@@ -61,7 +58,9 @@ def _task(name: str, given: object, problems: Problems) -> Task | None:
         environment = _environment(given.get("env", Map(0)), f"{place}.env", problems)
     except BadInput as error:
         problems.add(error)
-    return Task(name, command, jobs, found, environment, first_index) if len(problems.found) == before else None
+    if len(problems.found) > before:
+        return None
+    return Task(name, command, jobs, found, environment, first_index, is_gang=is_gang is True)
 
 
 def _command(value: object) -> list[str]:
@@ -114,6 +113,8 @@ def _entry(task: Task) -> Iterator[tuple[str, Any]]:
             yield name, written
     if task.first_index is not None:
         yield "first_index", task.first_index
+    if task.is_gang:
+        yield "gang", True
     if task.environment:
         # Variables are written as a list if a name is `<<`: the parser of files refuses this key, even in quotes.
         listed = [f"{name}={value}" for name, value in task.environment.items()]
