@@ -238,15 +238,18 @@ def test_a_gang_that_found_too_little_has_its_turn_once_another_has_ended() -> N
 
 
 def a_gang_and_older_jobs() -> GangFleet:
-    """In twelve places run four jobs that are older than the gang of eight beside them."""
+    """In twelve places run four jobs that are older than the gang of eight beside them. Each host has jobs of both kinds."""
     fleet = a_fleet(a_pool("mixed"), a_pool("production", weight=0.001, strong_guarantee_resources=_EIGHT))
     fleet.facts.timing = msgspec.structs.replace(fleet.facts.timing, gang_hold_s=2.0)
-    fleet.run("first", "mixed", 8, 20.0, cores(1))
+    fleet.run("first", "mixed", 2, 20.0, cores(3))
+    fleet.run("second", "mixed", 1, 20.0, cores(2))
     pass_seconds(fleet, 5)
     fleet.run_beside("mixed", "mixed", 600.0, (8, cores(1)), (4, cores(1)))
     pass_seconds(fleet, 40)
     assert (fleet.in_gang("mixed"), fleet.running("mixed")) == (8, 12)
     assert fleet.taken == {}
+    for there in fleet.places.values():
+        assert {one.job.index < 8 for one in there.values() if one.job is not None} == {True, False}
     fleet.facts.timing = msgspec.structs.replace(fleet.facts.timing, gang_hold_s=30.0)
     return fleet
 
@@ -263,6 +266,16 @@ def test_a_gang_goes_as_a_whole_and_the_jobs_beside_it_stay(is_gang: bool) -> No
     assert {operation for operation, _ in fleet.taken.values()} == {"mixed"}
     attempts = [fleet.facts.operations[OperationId("mixed")].slots.attempt(index) for index in range(12)]
     assert attempts == [2] * 8 + [1] * 4
+
+
+def test_a_gang_stays_if_the_jobs_beside_it_keep_what_the_other_gang_needs() -> None:
+    """Each job of the other gang needs a whole host."""
+    fleet = a_gang_and_older_jobs()
+    fleet.run_gang("urgent", "production", 2, 600.0, cores(4))
+    pass_seconds(fleet, 25)
+
+    assert fleet.taken == {}
+    assert fleet.in_gang("mixed") == 8
 
 
 def test_jobs_beside_a_gang_are_preempted_one_by_one_and_the_gang_goes_on() -> None:

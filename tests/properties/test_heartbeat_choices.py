@@ -12,7 +12,7 @@ import pytest
 from headrace.pools import TreeOptions
 from headrace.resources import ZERO, Resources
 from headrace.wire.ledger import LiveOperation
-from headrace.wire.preemption import PreemptionReason
+from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace_allocator import decide, heartbeat_answer
 from headrace_allocator.decide import DueSteps
 from headrace_allocator.decision import placing, ranking, view, walk
@@ -20,7 +20,7 @@ from headrace_allocator.decision.job_classes import ALL_CLASSES, JobClasses
 from headrace_allocator.decision.least_satisfied import entry_of
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.allocations import Allocation
-from headrace_allocator.facts.operations import waiting_tasks
+from headrace_allocator.facts.operations import waiting_tasks, waits_for_a_turn
 from headrace_allocator.facts.pool_tree import PoolState
 from headrace_allocator.facts.preemption_groups import Group
 from headrace_allocator.preemption import gang_victims, legacy_victims, stages
@@ -68,6 +68,35 @@ class TaskFleet(RandomFleet):
         super().begin(live if random.random() < 0.2 else with_task_sizes(live, *tasks), runs_s)
 
 
+class GangsBesideTasks(TaskFleet):
+    """Some tasks of most operations form a gang."""
+
+    def options_of_tree(self, random: Random) -> TreeOptions:
+        options = super().options_of_tree(random)
+        return msgspec.structs.replace(options, preempt_gangs_whole=random.random() < 0.5)
+
+    def begin(self, live: LiveOperation, runs_s: float) -> None:
+        random = self.random
+        sizes = random.sample([cores(0.5), cores(1), cores(2), cores(9)], random.choice([2, 3]))
+        tasks = [(random.choice([1, 2, 5]), size) for size in sizes]
+        of_gang = [number for number in range(len(sizes)) if random.random() < 0.4]
+        RandomFleet.begin(
+            self, live if random.random() < 0.2 else with_task_sizes(live, *tasks, of_gang=of_gang), runs_s
+        )
+
+    def step(self) -> None:
+        super().step()
+        self.engine.on_tick(self.now)
+        self.refresh()
+
+    def is_told_again(self, record: PreemptionRecord) -> bool:
+        return record.beneficiary in self.live and self.live[record.beneficiary].spec.has_gang
+
+
+class OlderRulesBesideGangs(GangsBesideTasks, OlderRules):
+    """The same under the older victim rules."""
+
+
 def run(fleet: RandomFleet) -> None:
     for _ in range(40):
         fleet.step()
@@ -75,7 +104,7 @@ def run(fleet: RandomFleet) -> None:
             fleet.hear(host, answered=fleet.random.random() < 0.9)
 
 
-@pytest.mark.parametrize("kind", [SparingFleet, ReservingFleet, TaskFleet])
+@pytest.mark.parametrize("kind", [SparingFleet, ReservingFleet, TaskFleet, GangsBesideTasks, OlderRulesBesideGangs])
 @pytest.mark.parametrize("seed", seeds(2, 150))
 def test_every_heartbeat_of_a_fleet_is_decided_as_the_reference_decides_it(seed: int, kind: type[RandomFleet]) -> None:
     """With preemption, hosts that shrink, and answers that are lost."""
@@ -186,8 +215,16 @@ FAULTS: Final[dict[str, tuple[Plant, Callable[[int], None]]]] = {
     "limits of pools hold nothing back": (instead(Overlay, "open", lambda *_: ALL_CLASSES), trees),
     "a reserved node goes to others": (instead(walk, "_reserved_starts", lambda *_: False), fleets(ReservingFleet)),
     "jobs of tasks start that are not ready": (
-        instead(placing, "ready_tasks", lambda _, operation: waiting_tasks(operation)),
+        instead(placing, "ready_tasks", lambda _, operation, **__: waiting_tasks(operation)),
         fleets(TaskFleet),
+    ),
+    "a gang gets resources while it waits": (
+        instead(view, "_gang_may_start", lambda *_, **__: True),
+        fleets(GangsBesideTasks),
+    ),
+    "other jobs wait for their gang": (
+        instead(view, "starts_only_in_its_turn", waits_for_a_turn),
+        fleets(GangsBesideTasks),
     ),
     "a reserved node is lent to any job": (
         instead(JobClasses, "ending_within", lambda *_: ALL_CLASSES),
