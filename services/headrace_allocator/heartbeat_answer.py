@@ -347,7 +347,7 @@ class HeartbeatAnswers:
             if allocation.preemption is None and allocation.take_back in _WHILE_IT_HOLDS:
                 allocation.take_back = None
             if operation is not None and allocation.take_back is None:
-                why = taken_back_for(operation, allocation)
+                why = operation.taken_back if operation.gang is None else taken_back_for(operation, allocation)
                 if operation.schedulable and why is None and not (ends_all or node.record.drained):
                     continue
                 allocation.take_back = why
@@ -413,7 +413,8 @@ class HeartbeatAnswers:
         booked = 0
         shown = _shown(node) if placed else set()
         for one in placed:
-            operation, is_shown, is_held = one.operation, one.operation.id in shown, in_gang(one.operation, one.task)
+            operation, is_shown = one.operation, one.operation.id in shown
+            is_held = operation.gang is not None and in_gang(operation, one.task)
             if not is_held and not _fits(budget, operation, one.jobs, is_shown=is_shown):
                 continue
             booked += 1

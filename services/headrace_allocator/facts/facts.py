@@ -231,7 +231,8 @@ class Facts:
                 operation.unconfirmed[allocation] = None
             number = next(self._beginnings)
             operation.groups.add(allocation, (1, 0, number) if since_ms is None else (0, since_ms, number))
-            note_in_gang(operation, allocation, allocation.slots)
+            if operation.gang is not None:
+                note_in_gang(operation, allocation, allocation.slots)
         self._charge(node, operation, allocation.usage)
 
     def set_usage(self, allocation: Allocation, usage: Resources) -> None:

@@ -502,7 +502,7 @@ def has_other_jobs_ready(operation: Operation) -> bool:
 
 def starts_only_in_its_turn(operation: Operation) -> bool:
     """True if the operation can start nothing while resources are held for another gang."""
-    return waits_for_a_turn(operation) and not has_other_jobs_ready(operation)
+    return operation.gang is not None and waits_for_a_turn(operation) and not has_other_jobs_ready(operation)
 
 
 def never_fits(operation: Operation) -> bool:
@@ -520,9 +520,10 @@ def judged_together(operation: Operation) -> int:
 
 def can_ever_start(operation: Operation) -> bool:
     """True if a job of the operation could start if nothing else ran. Jobs that could never start do not count as demand."""
-    # The tasks of a gang that never fits count as waiting for nothing, so other jobs of its operation remain.
-    is_fit = not never_fits(operation) or operation.slots.gang_tasks is not None
-    return operation.refused_size is None and operation.fits_somewhere and is_fit
+    if operation.refused_size is not None or not operation.fits_somewhere:
+        return False
+    # If a gang never fits, other jobs of its operation may remain.
+    return operation.gang is None or not never_fits(operation) or operation.slots.gang_tasks is not None
 
 
 def together(operation: Operation) -> int:
