@@ -56,7 +56,7 @@ def test_a_fault_of_an_engine_is_printed_and_ends_with_1(
 
 @pytest.fixture
 def workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "jobs.csv").write_text("submit,run,user\n" + "".join(f"{n},{n % 7},u{n % 3}\n" for n in range(60)))
+    (tmp_path / "jobs.csv").write_text("submit,run,user\n" + "".join(f"{n},{n % 7},u{n % 3}\n" for n in range(20)))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -76,9 +76,9 @@ def test_configurations_give_the_same_side_by_side_as_in_turn(
 
     assert found[0] == found[1] == found[2]
     answer = msgspec.json.decode(found[0][0], type=Simulation)
-    assert [(each.name, each.cluster.completed) for each in answer.setups] == [("a", 60), ("b", 60), ("c", 60)]
+    assert [(each.name, each.cluster.completed) for each in answer.setups] == [("a", 20), ("b", 20), ("c", 20)]
     lines = found[0][1].splitlines()
-    assert [line[0] for line in lines[1:]] == ["a"] * 60 + ["b"] * 60 + ["c"] * 60
+    assert [line[0] for line in lines[1:]] == ["a"] * 20 + ["b"] * 20 + ["c"] * 20
 
 
 def test_progress_is_told_while_a_configuration_still_waits_for_a_core(
