@@ -50,6 +50,16 @@ def test_an_attribute_is_taken_back_by_nothing_behind_the_sign_or_by_unset() -> 
     assert POOL_ATTRIBUTES.changed(before, changes).value == PoolConfig()
 
 
+@pytest.mark.parametrize("key", ["resource_limits/cpu", "integral_guarantees.resource_flow.memory"])
+def test_an_amount_is_taken_back_by_none_as_a_guarantee_is(key: str) -> None:
+    assert assignments([f"{key}=none"], POOL_ATTRIBUTES) == {key: None}
+
+
+def test_none_is_a_value_where_it_is_a_choice() -> None:
+    key = "integral_guarantees/guarantee_type"
+    assert assignments([f"{key}=none"], POOL_ATTRIBUTES) == {key: "none"}
+
+
 @pytest.mark.parametrize("given", [["weight"], ["=2"], ["weight=1", "weight=2"], ["abc={a=1"], ["abc={a}"], ["abc=[1"]])
 def test_what_cannot_be_read_is_refused(given: list[str]) -> None:
     with pytest.raises(BadInput):

@@ -114,7 +114,7 @@ def set_(
     If running jobs do not fit below a new limit, the command says how many will be preempted, and asks.
 
     Attributes are given as key=value. `headrace pool attributes` lists them. Write a part of an attribute after a slash or a dot. A value
-    in braces is a map. `key=` resets an attribute to its default.
+    in braces is a map. `key=` resets an attribute to its default, and so does `none` for a single amount.
 
     Examples of use:
 

@@ -49,7 +49,8 @@ def assignments(
             raise BadInput("command line", each, "key=value, such as weight=2; key= resets it to its default")
         if key in changes:
             raise BadInput.because("command line", f"{key} is given twice")
-        changes[key] = read_written(text, kind_at(schema, key), above + key) if text else None
+        is_reset = not text or (text == "none" and _is_amount(schema, key))
+        changes[key] = None if is_reset else read_written(text, kind_at(schema, key), above + key)
     for key in unset:
         if key in changes:
             raise BadInput.because("--unset", f"{key} also has a new value. Either set or unset it")
@@ -88,6 +89,12 @@ def kind_at(schema: Schema, key: str) -> Kind | None:
     if attribute is None or not rest:
         return attribute.kind if attribute is not None else None
     return kind_at(attribute.kind.schema, "/".join(rest)) if isinstance(attribute.kind, Record) else None
+
+
+def _is_amount(schema: Schema, key: str) -> bool:
+    """True if a key names a single resource in a map of amounts, such as `resource_limits/cpu`."""
+    *parts, _ = split_key(key)
+    return bool(parts) and isinstance(kind_at(schema, "/".join(parts)), ResourceAmounts)
 
 
 def _read_structure(text: str, place: str, number: type[str] | None) -> object:
