@@ -66,7 +66,7 @@ def test_groups_are_made_changed_and_named_in_access_lists(up: Up) -> None:
     assert "groups         crew" in up.run("whoami").stdout
 
     misspelt = up.run("pool", "create", "shore", "access/use=[ada; group:crw]").stderr
-    assert "there is no group 'crw' in Headrace; did you mean crew?" in " ".join(misspelt.split())
+    assert "there is no group 'crw' in Headrace (did you mean crew?)" in " ".join(misspelt.split())
     assert up.run("pool", "set", "shore", "access/use=group:crew").stderr == ""
     assert f"{me}, in crew: may do everything, as an administrator" in up.run("pool", "explain", "shore").stdout
     assert "deleted" in up.run("group", "delete", "crew").stdout
