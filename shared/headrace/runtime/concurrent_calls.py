@@ -1,5 +1,5 @@
-"""Concurrent calls to the server when a service starts. If the calls were made one after another, each would delay the start by a
-round trip, which takes long with a distant server.
+"""Concurrent calls to the server. One after another, each call would wait for a round trip, which takes long with a distant or busy
+server.
 """
 
 from __future__ import annotations
