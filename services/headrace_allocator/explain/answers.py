@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -108,15 +109,21 @@ def operation_places(facts: Facts, order: LeastSatisfied, operation: Operation, 
                 )
             )
     slots = operation.slots
+    # No node knows the jobs for which resources are held, so they are pending.
+    holds = operation.gang.holds if operation.gang is not None else ()
+    held = Counter(slots.task_of(index) for hold in holds for index in hold.slots)
     return OperationPlaces(
         operation=operation.id,
         running=next(runs_within(sorted(running, key=lambda place: place.index), _PLACES_BYTES), []),
         running_jobs=operation.running_jobs,
-        pending_jobs=operation.pending_jobs,
+        pending_jobs=operation.pending_jobs + held.total(),
         in_doubt_jobs=operation.slots.in_doubt_count,
         reasons=[words_of(reason) for reason in waiting_reasons(facts, order, operation, now)],
         progress=_progress(operation),
-        tasks=[TaskPlaces(slots.out_of(n), slots.pending_of(n)) for n in range(len(operation.spec.tasks))],
+        tasks=[
+            TaskPlaces(slots.out_of(n) - held[n], slots.pending_of(n) + held[n])
+            for n in range(len(operation.spec.tasks))
+        ],
     )
 
 

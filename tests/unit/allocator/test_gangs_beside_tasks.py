@@ -10,7 +10,7 @@ from headrace.pools.amounts import PartialResources
 from headrace.wire.heartbeat import JobEnd, JobResult, Orders, Retry, TakeBackReason
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.log import IndexRun, JobsRetried, OperationSuspended
-from headrace.wire.nodes import NodeRecord
+from headrace.wire.nodes import NodeRecord, OperationPlaces, TaskPlaces, WhereRequest
 from headrace_allocator.facts.job_slots import JobSlots, is_whole, not_given_out
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.gangs.gang import GangPhase
@@ -98,6 +98,10 @@ def test_other_jobs_start_while_the_gang_lacks_resources_and_the_gang_starts_as_
     # The gang of four cores has two on one node. The other job has the core of the small node.
     assert (fleet.phase(MIXED), running(fleet)) == (GangPhase.GATHERING, [0])
     assert len(fleet.operation(MIXED).allocations) == 2
+    # Nothing runs in resources that are only held.
+    told = fleet.engine.on_question(WhereRequest(fleet.operation(MIXED).id), fleet.now).answer
+    assert isinstance(told, OperationPlaces)
+    assert (told.running_jobs, told.pending_jobs, told.tasks) == (1, 2, [TaskPlaces(1, 0), TaskPlaces(0, 2)])
 
     fleet.say("a", ends=[fleet.end("a", JobResult.COMPLETED, "filler")])
     run(fleet, 2)
