@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from heapq import nlargest
 from itertools import islice, pairwise
+from types import MappingProxyType
 from typing import Final
 
 _MOST_NAMED: Final = 3
@@ -51,10 +52,15 @@ def _similar(name: str, names: list[str], most: int, cutoff: float) -> list[str]
     return difflib.get_close_matches(name, names, n=most, cutoff=cutoff)
 
 
-def hint(name: str, names: Iterable[str], *, most_listed: int = 100) -> str:
-    """Return a text that suggests the nearest names, or else lists the first of all valid names."""
+def hint(
+    name: str, names: Iterable[str], *, most_listed: int = 100, elsewhere: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """Return a text that suggests the nearest names, or else lists the first of all valid names.
+
+    `elsewhere` has names of other systems, each with the valid name that means the same.
+    """
     known = list(names)
-    found = near(name, known)
+    found = [elsewhere[name]] if name in elsewhere else near(name, known)
     if found:
         return f"did you mean {' or '.join(found)}?"
     more = f" ({len(known)} in all)" if len(known) > most_listed else ""

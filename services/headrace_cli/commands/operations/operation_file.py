@@ -85,7 +85,8 @@ class OperationFile:
             if key in (_FIELDS, task_entries.KEY):
                 continue
             if argument is None:
-                self.problems.say(key, "unknown key", hint(key, [*known, _FIELDS, task_entries.KEY]), key)
+                valid = [*known, _FIELDS, task_entries.KEY]
+                self.problems.say(key, "unknown key", hint(key, valid, elsewhere=task_entries.OF_YTSAURUS), key)
                 continue
             words = self._words(key, value, argument)
             if argument.tokens and key != _ENV:

@@ -23,6 +23,15 @@ from headrace_cli.commands.operations.key_values import parse_environment
 
 KEY: Final = "tasks"
 _KEYS: Final = ("command", "jobs", *RESOURCE_NAMES, "env", "first_index", "gang")
+#: Keys of specs of YTsaurus, each with the key that means the same here.
+OF_YTSAURUS: Final = {
+    "cpu_limit": "cpu",
+    "environment": "env",
+    "gang_options": "gang",
+    "gpu_limit": "gpu",
+    "job_count": "jobs",
+    "memory_limit": "memory",
+}
 #: Amounts of resources that a task does not name. `run` has the same defaults.
 _DEFAULTS: Final = {"user_slots": "1", "cpu": "1"}
 
@@ -43,7 +52,7 @@ def _task(name: str, given: object, problems: Problems) -> Task | None:
     if not 0 < len(name) <= LONGEST_TASK_NAME:
         problems.say(place, "the name cannot be used", f"a name of 1 to {LONGEST_TASK_NAME} characters")
     for key in (key for key in given if key not in _KEYS):
-        problems.say(f"{place}.{key}", "unknown key", hint(key, _KEYS), key)
+        problems.say(f"{place}.{key}", "unknown key", hint(key, _KEYS, elsewhere=OF_YTSAURUS), key)
     command, found, jobs, environment = _command(given.get("command")), Resources(), 1, dict[str, str]()
     first_index, is_gang = None, given.get("gang", False)
     if not isinstance(is_gang, bool):
