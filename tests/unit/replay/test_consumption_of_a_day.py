@@ -43,6 +43,7 @@ def a_day(seed: int) -> Day:
     return day
 
 
+@pytest.mark.long
 def test_the_sum_over_persons_is_the_integral_of_usage() -> None:
     tree = a_tree(adhoc=1, research=2, nightly=1)
     task = a_day(1).task(tree, MIDNIGHT_S - 43_200, MIDNIGHT_S + 43_200, step_ms=60_000)
