@@ -60,7 +60,7 @@ async def test_a_file_goes_on_after_its_last_operation_and_drops_a_line_that_was
         await finish(it.server, "three", fails=True, user="ben", pool="lab")
         # A kill between the second line and the position file, in the middle of the third line.
         (it.state / "ended.jsonl.position").unlink()
-        it.file.write_bytes(whole + b'{"operation": "thr')
+        it.file.write_bytes(whole + b'{"operation":"thr')
         told = await it.run("export", "operations", "ended.jsonl")
         as_json = await it.run("export", "operations", "ended.jsonl", "--json")
         last = json.loads(it.file.read_bytes().splitlines()[-1])
