@@ -23,6 +23,9 @@ RUNNER_MARK = "HEADRACE_RUNNER"
 #: Seconds that a leftover process gets to end before it is killed.
 _GRACE_S = 3.0
 _POLL_S = 0.05
+#: How often a process in the middle of `execve` is read again, and the seconds between two readings.
+_READINGS = 10
+_READING_S = 0.002
 
 
 class Found(NamedTuple):
@@ -91,8 +94,7 @@ def _wait_gone(state: Path, roles: set[str], limit_s: float) -> None:
 def _role(process: psutil.Process, state: str) -> str:
     """Return the role of a process. Empty if it does not belong to the state folder, has ended, or cannot be inspected."""
     try:
-        words = read_proc(f"/proc/{process.pid}/cmdline", LARGEST_COMMAND_LINE_BYTES)
-        variables = os.fsdecode(read_proc(f"/proc/{process.pid}/environ")).split("\0")
+        words, variables = _words_and_variables(process.pid)
     except OSError:
         return ""
     arguments = os.fsdecode(words).removesuffix("\0").split("\0") if words else []
@@ -102,6 +104,19 @@ def _role(process: psutil.Process, state: str) -> str:
     if _is_runner(arguments, state):
         return "runner"
     return _role_of(arguments) if environment.get(UP_MARK) == state else ""
+
+
+def _words_and_variables(pid: int) -> tuple[bytes, list[str]]:
+    """Return command line and environment of a process. Raises OSError if it has ended or cannot be inspected."""
+    for _ in range(_READINGS):
+        words = read_proc(f"/proc/{pid}/cmdline", LARGEST_COMMAND_LINE_BYTES)
+        variables = read_proc(f"/proc/{pid}/environ")
+        # In the middle of `execve` the kernel shows neither command line nor environment, but a program. A process that has ended and a
+        # kernel thread have no program.
+        if (words and variables) or not os.path.exists(f"/proc/{pid}/exe"):
+            break
+        time.sleep(_READING_S)
+    return words, os.fsdecode(variables).split("\0")
 
 
 def _is_runner(arguments: list[str], state: str) -> bool:

@@ -19,9 +19,10 @@ from headrace.client import NotRunning
 from headrace.client.place import find_place, moved
 from headrace.client.places.endpoint import Endpoint
 from headrace.errors import BadInput
+from headrace.files.proc import read_proc
 from headrace.obs.trace_sinks import Traces
 from headrace_cli.stores import as_provisioner
-from headrace_cli.up import log_lines, state_folder
+from headrace_cli.up import log_lines, process_marks, state_folder
 from headrace_cli.up.configuration import agent_settings, nats_configuration, to_toml
 from headrace_cli.up.log_lines import follow_logs, last_words, size_of, tail
 from headrace_cli.up.log_sizes import cut_large_logs
@@ -212,6 +213,21 @@ def test_a_command_line_that_ends_with_the_option_of_a_module_is_of_no_service(t
     with subprocess.Popen(["sh", "-m"], stdin=subprocess.PIPE, env=environment) as process:
         assert find(tmp_path) == [Found(process.pid, "other")]
         process.kill()
+
+
+def test_a_process_is_found_in_the_middle_of_its_execve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {**os.environ, UP_MARK: str(tmp_path)}
+    with subprocess.Popen(["sleep", "60"], env=environment) as process:
+        hidden = {f"/proc/{process.pid}/cmdline": 3, f"/proc/{process.pid}/environ": 4}
+
+        def read(path: str, *limit: int) -> bytes:
+            hidden[path] = hidden.get(path, 0) - 1
+            return b"" if hidden[path] >= 0 else read_proc(path, *limit)
+
+        monkeypatch.setattr(process_marks, "read_proc", read)
+        found = find(tmp_path)
+        process.kill()
+    assert found == [Found(process.pid, "other")]
 
 
 async def test_a_log_that_is_removed_while_it_is_read_ends_no_other(
