@@ -32,7 +32,6 @@ OnEnded = Callable[[Submission, int, int], None]
 
 _FIFO: Final = PoolName("fifo")
 _BY_ANYBODY: Final = Person("simulate", administrator=True)
-_STEP_MS: Final = 1_000
 #: Time before the first submission in which the nodes join.
 _BEFORE_MS: Final = 10_000
 _UNLIMITED: Final = 10**9
@@ -144,7 +143,7 @@ def simulated(of: Prepared, number: int, tell: Tell, on_ended: OnEnded) -> Simul
         tree=tree.tree,
         since_ms=since_ms - _BEFORE_MS,
         until_ms=since_ms + _LONGEST_MS,
-        step_ms=_STEP_MS,
+        step_ms=task.step_ms,
         resource=task.resource,
         entries=[],
         nodes=plan.nodes,

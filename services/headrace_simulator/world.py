@@ -303,7 +303,7 @@ class World:
             self._look_for_preemption()
         if self._skips_quiet_times:
             self._offer()
-        self._await_tick(self._now_ns + max(max(_TICK_MS, self._task.step_ms) * NS_PER_MS, self._quiet_ns()))
+        self._await_tick(self._now_ns + max(self._tick_ns, self._quiet_ns()))
 
     def _look_for_preemption(self) -> None:
         """Let the next nodes on which allocations may be preempted send a heartbeat."""
@@ -323,10 +323,15 @@ class World:
         self._next_tick_ns = at_ns
         self.at(at_ns, lambda: self._tick() if self._next_tick_ns == at_ns else None)
 
+    @property
+    def _tick_ns(self) -> int:
+        """Shortest time between two ticks of the allocator."""
+        return max(_TICK_MS, self._task.step_ms) * NS_PER_MS
+
     def _note_move(self) -> None:
         """Note that something happens now, after which the engines are to be asked soon."""
         self._moved_ns = self._now_ns
-        soon_ns = self._now_ns + _TICK_MS * NS_PER_MS
+        soon_ns = self._now_ns + self._tick_ns
         if self._skips_quiet_times and self._next_tick_ns > soon_ns:
             self._await_tick(soon_ns)
 

@@ -26,6 +26,7 @@ import tests.bench.history
 import tests.bench.integral
 import tests.bench.leader_loss
 import tests.bench.recovery
+import tests.bench.simulated_starts
 import tests.bench.starvation
 import tests.bench.waiting_shares
 import tests.bench.walk

@@ -31,8 +31,9 @@ from headrace_cli.simulator_process import answer_of
 Several = Annotated[list[str] | None, Parameter(negative=())]
 SeveralFiles = Annotated[list[Path] | None, Parameter(negative=())]
 _STDIN: Final = Path("-")
-#: Shortest time between failures, and of a repair.
+#: Shortest time between failures, of a repair, and of a step.
 _LEAST_MS: Final = 1_000
+_LONGEST_STEP_MS: Final = 3_600_000
 
 
 @Parameter(name="*")
@@ -67,6 +68,8 @@ class Model:
     """Time from the failure of a node to its return."""
     seed: Whole = 0
     """Number that chooses the times of failures. The same number gives the same times."""
+    step: str = "1s"
+    """Simulated time between two updates of shares on average. A longer one such as 30s makes a simulation of many jobs faster."""
     feedback: Switch = False
     """Let users wait for their results: a job that was submitted within 20 minutes after its user's last job ended follows the end of that
     job in the simulation, too.
@@ -173,18 +176,22 @@ def _modelled(task: SimulationTask, model: Model) -> SimulationTask:
     """Return a task with this model of jobs, nodes and users. Raises `BadInput`."""
     if not 0 <= model.kept_fraction <= 1:
         raise BadInput("--kept-fraction", model.kept_fraction, "a number from 0 to 1")
-    lengths_ms = {"--node-failures": 0, "--node-repair": 0}
-    for option, text in (("--node-failures", model.node_failures), ("--node-repair", model.node_repair)):
+    lengths_ms = {"--node-failures": 0}
+    texts = {"--node-failures": model.node_failures, "--node-repair": model.node_repair, "--step": model.step}
+    for option, text in texts.items():
         if text is not None:
             lengths_ms[option] = parse_duration_ms(text, place=option)
             if lengths_ms[option] < _LEAST_MS:
                 raise BadInput(option, text, "a length of time of at least 1s")
+    if lengths_ms["--step"] > _LONGEST_STEP_MS:
+        raise BadInput("--step", model.step, "a length of time from 1s to 1h")
     return msgspec.structs.replace(
         task,
         kept_fraction=model.kept_fraction,
         failures_ms=lengths_ms["--node-failures"],
         repair_ms=lengths_ms["--node-repair"],
         seed=model.seed,
+        step_ms=lengths_ms["--step"],
         feedback=model.feedback,
     )
 

@@ -67,6 +67,8 @@ class SimulationTask(msgspec.Struct, frozen=True):
     failures_ms: Counter = 0
     repair_ms: Counter = 0
     seed: int = 0
+    #: Shortest simulated milliseconds between two updates of shares on average, and between two ticks of the allocator.
+    step_ms: Annotated[int, msgspec.Meta(ge=1)] = 1_000
     #: True: a job that a user submitted soon after the end of an earlier one follows the simulated end of that one.
     feedback: bool = False
     #: True: a line that cannot be read refuses the workload.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import heapq
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -18,6 +19,7 @@ from headrace.ids import ROOT_POOL, PoolName, TreeName
 from headrace.pools import Pool, PoolConfig, PreemptionPolicy, Tree, TreeOptions
 from headrace.resources import Resources
 from headrace.wire.simulation import NodesOf, PoolOf, Setup, SimulatedPool, Simulation, SimulationTask
+from headrace_fair_share.update.updater import Updater
 from headrace_simulator.results import Stretches
 from headrace_simulator.simulation import prepared, simulated, simulation_of
 from headrace_simulator.submissions import planned
@@ -224,6 +226,39 @@ def test_jobs_that_outlast_every_node_are_named_as_never_ended() -> None:
     answer, _ = simulate([a_job(1, 0, 10**6)], nodes(1, 4), failures_ms=20_000_000, repair_ms=60_000)
 
     assert (answer.setups[0].cluster.completed, answer.setups[0].cluster.never_started) == (0, 1)
+
+
+def test_a_longer_step_updates_shares_less_often_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = Random(1)
+    jobs = [
+        a_job(number, 4 * number, random.randint(10, 400), random.choice([1, 2, 4]), account=random.choice("abc"))
+        for number in range(300)
+    ]
+    updates = Counter[str]()
+    compute = Updater.compute
+
+    def counted(self: Updater, *given: Any, **how: Any) -> Any:
+        updates["all"] += 1
+        return compute(self, *given, **how)
+
+    monkeypatch.setattr(Updater, "compute", counted)
+    counts, answers = [], []
+    for step_ms in (1_000, 60_000):
+        updates.clear()
+        answers.append(simulate(jobs, nodes(4, 16), step_ms=step_ms)[0].setups[0].cluster)
+        counts.append(updates["all"])
+
+    assert 0 < counts[1] < counts[0] / 3
+    assert [each.completed for each in answers] == [300, 300]
+    assert answers[1].makespan_ms == pytest.approx(answers[0].makespan_ms, rel=0.05)
+    assert answers[1].share_error < answers[0].share_error + 0.05
+
+
+def test_an_idle_cluster_starts_jobs_at_once_whatever_the_step_is() -> None:
+    jobs = [a_job(number, 1_000 * number, 100, account="abc"[number % 3]) for number in range(20)]
+    _, begun = simulate(jobs, nodes(4, 16), step_ms=600_000)
+
+    assert max(begun[job.name] - job.submitted_ms / 1_000 for job in jobs) <= 1
 
 
 def test_users_who_wait_submit_after_the_simulated_end_of_their_job() -> None:
