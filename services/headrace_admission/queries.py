@@ -244,7 +244,9 @@ def lost_work(state: State, request: GetLostWork) -> LostWorkTold | NotFound:
 
 
 def whole_operations(state: State, request: WholeOperationsRequest, admission_term: int) -> WholeOperations:
-    """Return a page of a tree's ephemeral pools by name; after the last of them, a page of its live operations by id."""
+    """Return the next page of a tree: first come the pages of its ephemeral pools, sorted by name, and then those of its live operations,
+    sorted by id.
+    """
     by_name = state.books[request.tree].ephemeral.by_name if request.tree in state.books else {}
     pools = (by_name[name] for name in sorted(by_name) if name > request.after_pool)
     page_of_pools = next(runs_within(pools, PAGE_OF_OPERATIONS_BYTES), [])
@@ -291,7 +293,7 @@ def live_operation(operation: Operation, tree: TreeName) -> LiveOperation:
         ends_running_jobs=operation.ends_running_jobs,
         free=None if owners is None else owners.free,
         changes=0 if owners is None else owners.changes,
-        # Of the failed jobs, the allocator waits only for those that start together.
+        # The allocator waits for failed jobs only if they belong to the gang: the other tasks go on without them.
         pausing=len(ledger.pausing) if operation.spec.gang_tasks is None else _pausing_in_gang(operation),
     )
 

@@ -111,7 +111,8 @@ def decide(overlay: Overlay, due: DueSteps) -> HeartbeatDecision:
         ]
     _count_passed_over(made, overlay)
     if due.preempt and overlay.met_observing_pool:
-        # Observed preemptions are computed last, because this writes changes to the overlay that will not be applied.
+        # Preemptions that are only recorded, for pools that observe, are computed last: computing them writes changes to the overlay that
+        # will not be applied.
         started = any(outcome.placement is not None for outcome in made.stages)
         made.observed = would_be_preempted(overlay, stages=bool(made.stages) and not started, may_start=may_start)
     return made

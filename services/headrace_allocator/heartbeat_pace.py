@@ -59,8 +59,8 @@ class Pace:
     def ms(self, nodes: int, timing: Timing) -> int:
         """Return the milliseconds until the next heartbeat of a node, in a tree with this number of nodes.
 
-        Example: 10,000 nodes and 2,000 heartbeats a second: 5,000 ms, and 7,500 ms while the stretch is 1.5. With a node heartbeat timeout
-        of 60 s never more than 15,000 ms, however many nodes there are.
+        For example, 10,000 nodes that send 2,000 heartbeats a second get 5,000 ms. If load makes the pace 1.5 times as long (`stretch`),
+        they get 7,500 ms. With a node heartbeat timeout of 60 s, the result is at most 15,000 ms, however many nodes there are.
         """
         return min(int(_unbounded_ms(nodes, timing) * self.stretch), _longest_ms(timing))
 

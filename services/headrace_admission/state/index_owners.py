@@ -107,7 +107,7 @@ class IndexOwners:
     def waiting_in_vain(self, completed: bytes) -> list[int]:
         """Return, in order, the indexes of jobs that still wait although the jobs that they wait for have completed.
 
-        `completed` has the form that `__init__` takes.
+        `completed` has one bit for each of the jobs that they wait for, lowest index first in each byte: 1 if that job has completed.
         """
         digits = _digits(completed, self._job_count)
         return [run for found in re.finditer(b"1+", digits) for run in range(*found.span()) if self.awaits(run)]

@@ -16,7 +16,7 @@ import msgspec
 from headrace.wire.operation_spec import OperationSpec
 from headrace.wire.tasks import Task
 
-#: Bytes of an empty text and its position in a list.
+#: Bytes of memory that an empty text in a list takes: the object, and the reference to it.
 _TEXT_BYTES: Final = 72
 #: Bytes of an entry in a dictionary, besides its two texts.
 _ENTRY_BYTES: Final = 64

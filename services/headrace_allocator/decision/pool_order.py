@@ -11,8 +11,8 @@ from headrace.ids import PoolName
 from headrace.satisfaction import INFINITE_SATISFACTION
 from headrace_allocator.decision.job_classes import ALL_CLASSES, Bucket
 
-#: Sort key of a pool's children: satisfaction, part of the dominant resource's share that is above the fair share, rank, arrival number,
-#: name.
+#: Sort key of a pool's children: satisfaction; by how much the usage of the dominant resource exceeds the fair share; rank in a FIFO pool;
+#: arrival number; name.
 Entry = tuple[float, float, int, int, str]
 
 #: Up to this number of child pools, looking at each pool in turn is quicker than a search by class.

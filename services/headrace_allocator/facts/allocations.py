@@ -31,7 +31,7 @@ NO_RULES_YET: Final = -1
 
 
 class Rest:
-    """Facts by which a heartbeat's decision recognizes that the allocations of an operation rest: they need no order.
+    """Facts that tell the decision of a heartbeat that it need not send orders for the allocations of an operation.
 
     Every decision on a heartbeat reads these fields, so they are kept in a small object, separate from the operation.
     """

@@ -92,7 +92,7 @@ class Facts:
         self.touched: dict[OperationId, None] = {}
         #: Operations that ended since their usage was published.
         self.gone: dict[OperationId, None] = {}
-        #: What the usage snapshot that was published last said about the whole tree: the total, and whether the usage was complete.
+        #: Total of the tree, and whether the usage was complete, as published last.
         self.told_frame = UsageFrame()
         self.unsettled = Unsettled()
         self.gangs = Gangs()

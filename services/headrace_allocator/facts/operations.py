@@ -105,7 +105,8 @@ class Operation:
         #: The operation's item in the last snapshot of shares that was applied to the operation.
         self.share: ShareItem | None = None
         self.fair_share = self.demand_share = ZERO_SHARE
-        #: Breaks ties in satisfaction and in the share above the fair share. In a fifo pool it is the position in the pool's order.
+        #: Breaks ties between operations with the same satisfaction and the same share above their fair share. In a FIFO pool it is the
+        #: position in the pool's order.
         self.rank = live.started_at_ms
         self.in_fifo_pool, self.dominant_resource, self.preemption_priority = False, "cpu", PreemptionPriority.NONE
         #: Whether the operation itself starves: it has been below its fair share for longer than a timeout.
@@ -186,7 +187,7 @@ class Operation:
         The demand includes what the operation held when the snapshot was made. None before a snapshot has the cluster total.
         """
         if self.total != ZERO and (self._most_held is None or self.kinds):
-            # With tasks, `min_needed` changes with each start, so the result is computed each time.
+            # The stored result is not reused for an operation with tasks, because its `min_needed` changes with each start.
             self._most_held = self.total.part(self.demand_share) - self.min_needed
         return self._most_held
 
@@ -527,7 +528,7 @@ def can_ever_start(operation: Operation) -> bool:
 
 
 def together(operation: Operation) -> int:
-    """Return the number of jobs of a gang of one size that have not ended. They start together, or they have started together."""
+    """Return how many jobs of a gang have not ended, if all its jobs have the same size. They start together, or have started together."""
     return operation.slots.pending_count + operation.slots.in_doubt_count + len(operation.allocations)
 
 

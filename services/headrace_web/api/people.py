@@ -22,7 +22,8 @@ Members = Annotated[list[str], msgspec.Meta(max_length=1000)]
 class RightsRequest(msgspec.Struct, frozen=True):
     """Which rights to return."""
 
-    #: Only the rights on this pool, and for each right that the person lacks, who has it; empty: the rights on all pools.
+    #: Pool to ask about: the answer has the rights on this pool, and says who has each right that the person lacks. Empty: the rights on
+    #: all pools.
     pool: str = ""
     #: Tree of the pool; empty: the tree that this service was started for.
     tree: str = ""

@@ -37,7 +37,7 @@ class Starving(msgspec.Struct, frozen=True):
     starvation_reason: StarvationReason
     starving_since_ms: int
     below_fair_share_since_ms: int | None
-    #: Usage divided by fair share, for the resource that decides the ratio.
+    #: Usage divided by fair share, for the resource that `headrace.satisfaction.local_satisfaction` chooses.
     local_satisfaction_ratio: float
     #: Amounts that are due to a pool and everything below it, under a YARN policy; None: nothing is due.
     due_to_min_share: Resources | None

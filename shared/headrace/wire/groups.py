@@ -18,7 +18,7 @@ MOST_MEMBERS: Final = 4_000
 #: count for a person.
 MOST_GROUPS_OF_A_PERSON: Final = 200
 
-#: Largest number of groups that a credential may name, so that the text of a token fits into a header.
+#: Largest number of groups that a credential may name. A token of the HTTP API contains the credential, and must fit into an HTTP header.
 MOST_GROUPS_OF_A_LOGIN: Final = 16
 
 #: A name in a request. It is short, because the text of a refusal quotes it.

@@ -49,5 +49,5 @@ class LostWorkTold(msgspec.Struct, frozen=True, tag_field="refusal", tag="none")
     pool: PoolName
     tree: TreeName
     lost: list[LostWork]
-    #: Unix time in milliseconds before which no hours are kept.
+    #: Unix time in milliseconds from which the hours are kept. Earlier hours were deleted.
     kept_since_ms: Counter = 0

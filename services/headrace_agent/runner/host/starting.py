@@ -57,11 +57,11 @@ class Spawn(NamedTuple):
     stderr_fd: int
     #: Account of the process; None: the runner's own.
     account: Account | None = None
-    #: Soft and hard limits that a process with an account sets for itself before it runs its program. Setting them from outside requires a
-    #: capability (CAP_SYS_RESOURCE) that root does not have in a container.
+    #: Soft and hard limits that a process with another account sets for itself before it runs its program. Setting them from outside
+    #: requires a capability (CAP_SYS_RESOURCE) that root does not have in a container.
     limits: ProcessLimits = MappingProxyType({})
-    #: The `cgroup.procs` file of a cgroup that a process with an account joins before it runs its program, so that every process which the
-    #: program starts is in the cgroup too; empty: none.
+    #: The `cgroup.procs` file of a cgroup that a process with another account joins. It joins the cgroup before it runs its program, so
+    #: every process that the program starts is in the cgroup too. Empty: none.
     cgroup_file: str = ""
     #: Descriptor of the input; negative: empty input.
     stdin_fd: int = -1

@@ -104,7 +104,7 @@ class ProcessTable:
 
     @property
     def known_pids(self) -> Collection[int]:
-        """Pids of the processes that run their program: main processes of jobs, and commands beside jobs."""
+        """Pids of the main processes of jobs and of the commands beside jobs, without processes that do not run their program yet."""
         return {*self._pids, *self.beside.running} if self.beside.running else self._pids
 
     def __len__(self) -> int:

@@ -60,7 +60,7 @@ _ASKED_ONE_BY_ONE: Final = 8
 
 
 class Lanes(NamedTuple):
-    """Bounds of a listener with lanes."""
+    """Bounds of a listener that reads each subject through a lane of its own, so that a busy subject does not delay the others."""
 
     #: Upper bound of the messages of one subject that the server may send before they are read.
     most_unread: int
