@@ -21,6 +21,7 @@ from headrace.access.routes import ROUTES, PartyKind
 from headrace.bus import Bus, BusError, Message, connect
 from headrace.bus.nats import bus as nats_bus
 from headrace.bus.nats.bus import NatsBus
+from headrace.bus.protocol import Handler
 from headrace.bus.provisioning import provision
 from headrace.client import Client
 from headrace.client.place import Place
@@ -102,13 +103,44 @@ def a_bus(server: Guarded, name: str) -> Any:
     )
 
 
+class Gate:
+    """Holds back the handlers of admission until one of them gets a request of anna's, so that a flood cannot be over before she asks."""
+
+    def __init__(self) -> None:
+        self._is_open = anyio.Event()
+        self._is_open.set()
+
+    def close(self) -> None:
+        """Hold back handlers from now on."""
+        self._is_open = anyio.Event()
+
+    def guard(self, bus: Any) -> None:
+        """Hold back the handlers of all subjects that this connection serves."""
+        serve = bus.serve
+
+        async def guarded(subject: str, handler: Handler, **more: Any) -> Any:
+            async def passed(message: Message) -> bytes | None:
+                if ".user.anna." in message.subject:
+                    self._is_open.set()
+                await self._is_open.wait()
+                return await handler(message)
+
+            return await serve(subject, passed, **more)
+
+        bus.serve = guarded
+
+
 @asynccontextmanager
-async def admission(house: House, *, news: Bus | None = None, **settings: Any) -> AsyncIterator[None]:
+async def admission(
+    house: House, *, news: Bus | None = None, gate: Gate | None = None, **settings: Any
+) -> AsyncIterator[None]:
     """A life of admission on a connection of its own. It tells persons the news by `news`, where that is given."""
-    async with (
-        a_bus(house.server, "admission") as bus,
-        running_on(bus, AdmissionSettings(**settings), serve_admission, "admission", news),
-    ):
+    async with a_bus(house.server, "admission") as bus, AsyncExitStack() as stack:
+        if gate is not None:
+            gate.guard(bus)
+        await stack.enter_async_context(
+            running_on(bus, AdmissionSettings(**settings), serve_admission, "admission", news)
+        )
         with anyio.fail_after(PATIENCE_S):
             while await is_unanswered(house):  # noqa: ASYNC110 - each is a question
                 await anyio.sleep(0.05)
@@ -176,14 +208,15 @@ FLOODS: Final[dict[str, msgspec.Struct]] = {
 async def test_a_start_is_answered_while_a_flood_of_slow_questions_waits(tmp_path: Path) -> None:
     """64 requests for the log at a time, 2,000 for lists, or 31 a second for a revision that never comes delayed all others by seconds."""
     order: dict[str, list[str]] = {}
-    async with a_house(tmp_path) as house, admission(house, revision_wait_ms=3_600_000):
+    gate = Gate()
+    async with a_house(tmp_path) as house, admission(house, gate=gate, revision_wait_ms=3_600_000):
         async with anyio.create_task_group() as tasks:
             for number in range(300):
                 words = {"A": LARGE} if number % 20 == 0 else {}
                 name = f"many-{number:04}"
                 tasks.start_soon(partial(house.start, "anna", name, environment=words))
         for verb, request in FLOODS.items():
-            order[verb] = await answered(house, verb, request)
+            order[verb] = await answered(house, gate, verb, request)
 
     # A start waits for the server to write it. Meanwhile many quick questions are answered, more on a slow disk; so beside those a quick
     # question of anna's shows her place in the line.
@@ -199,7 +232,7 @@ def size_of(verb: str) -> int:
     return FEW if verb in ("op.list", "op.log", "op.history") else MANY
 
 
-async def answered(house: House, verb: str, request: msgspec.Struct) -> list[str]:
+async def answered(house: House, gate: Gate, verb: str, request: msgspec.Struct) -> list[str]:
     """Who was answered, in this order: a flood of one kind of mallory's, and a question and three starts of anna's one after the other.
 
     A question of mallory's that was refused because too many of hers wait is «busy».
@@ -217,6 +250,7 @@ async def answered(house: House, verb: str, request: msgspec.Struct) -> list[str
             await house.start("anna", f"beside-{verb.replace('.', '-').replace('_', '-')}-{number}")
             order.append(f"anna {number}")
 
+    gate.close()
     with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
             for _ in range(size_of(verb)):
