@@ -366,9 +366,9 @@ class AdmissionService:
         if operation is not None and request.pool is not None:
             pools.setdefault(operation.spec.tree, request.pool)
         for tree, pool in pools.items():
-            wait = self._pools.wait_for_pool(self.engine.state.books, request.min_revision, tree, pool)
-            not_ready = await wait if pool else None
-            if not_ready is not None:
+            if pool and (
+                not_ready := await self._pools.wait_for_pool(self.engine.state.books, request.min_revision, tree, pool)
+            ):
                 return not_ready
         return await self._decide(lambda now: self.engine.on_update(request, caller.name, now))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Awaitable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -54,6 +55,7 @@ from headrace.wire.operations import (
     OperationSpec,
     OperationState,
     OperationView,
+    PerTree,
     ResumeOperation,
     ScanQueues,
     StartAnswer,
@@ -282,6 +284,18 @@ async def test_the_same_id_gets_the_first_answer_and_another_user_or_operation_i
     assert isinstance(other, Exists)
     assert larger == Exists("operation", "operation-1", where="with another number of jobs")
     assert [view.spec.job_count for view in listed.operations] == [3]
+
+
+async def test_an_entry_for_a_tree_without_a_pool_changes_the_weight_there(server: NatsServer) -> None:
+    """No coroutine is left behind that nobody awaits, which would fail this test."""
+    entries = {TREE: PerTree(weight=4.0)}
+    async with running(server, SETTINGS, serve):
+        await request(server, "op.start", a_start(), StartAnswer)
+        change = UpdateOperation(OperationId("operation-1"), scheduling_options_per_pool_tree=entries)
+        changed = await request(server, "op.update", change, OperationView)
+        gc.collect()
+
+    assert changed.spec.scheduling_options_per_pool_tree[TREE].weight == 4.0
 
 
 async def test_an_unknown_pool_is_made_for_the_time_of_its_operations_and_near_names_are_told(

@@ -23,7 +23,7 @@ from headrace.runtime.service import runtime_on
 from headrace.runtime.settings import CommonSettings
 from headrace.wire import subjects
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, decode, encode
-from headrace.wire.refusals import AnswerTooLarge, BadRequest, Busy, Refusal
+from headrace.wire.refusals import AnswerTooLarge, BadRequest, Busy, Refusal, ServiceFault
 from headrace.wire.version import WhoAnswer, WhoRequest
 from tests.contract.waiting import eventually
 from tests.support.clocks import HandClock
@@ -48,7 +48,7 @@ class Service:
             raise AppendUnknown("the appender was stopped")
         if request.role.isdigit():
             return WhoAnswer(role="x" * int(request.role), term=1)
-        return WhoAnswer(role=request.role, term=7)
+        return WhoAnswer(role=request.role, term=2**64 if request.role == "65 bits" else 7)
 
 
 @pytest.fixture(scope="module")
@@ -186,6 +186,14 @@ async def test_an_answer_that_is_too_large_is_replaced_by_words(server: NatsServ
     assert refusal.size_bytes > LARGEST_MESSAGE_BYTES
     assert "request less" in refusal.text()
     assert service.endpoints.answered_too_large == 1
+
+
+async def test_an_answer_that_cannot_be_encoded_is_replaced_by_a_refusal(server: NatsServer) -> None:
+    async with a_service(server) as service, a_bus(server, "user", "anna") as bus:
+        answer = await bus.request(subjects.user("anna", "test.ask"), encode(WhoRequest("65 bits")), timeout_s=5)
+
+    assert decode(answer, ServiceFault) == ServiceFault("OverflowError")
+    assert service.endpoints.failed == 1
 
 
 class HeldService:

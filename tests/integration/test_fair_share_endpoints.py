@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -149,6 +150,26 @@ async def test_an_oversized_request_is_answered(server: NatsServer) -> None:
     assert isinstance(decode(too_much, answer), BadRequest)
     assert decode(too_deep, answer).text()
     assert counted == 1
+
+
+@pytest.mark.parametrize("written", [b'{"future": 18446744073709551616}', b'{"future": {"d": [-9223372036854775809]}}'])
+async def test_a_number_that_no_message_can_carry_is_refused_and_all_lists_are_still_answered(
+    server: NatsServer, written: bytes
+) -> None:
+    """An attribute that is not known is kept as it is, and would stand in every later answer about the pools and the trees."""
+    kinds: Any = PoolPlan | Refusal, PoolList | Refusal, TreeList | Refusal
+    async with small_world(server) as world, running(server, SETTINGS, serve):
+        await names(world)
+
+        async def ask(verb: str, request: msgspec.Struct) -> bytes:
+            return await world.user.request(subjects.user("anna", verb), encode(request), timeout_s=5)
+
+        refused = await ask("pool.change", ChangePools([SetOptions(written)]))
+        pools, trees = await ask("pool.list", GetPools()), await ask("tree.list", ListTrees())
+
+    assert isinstance(decode(trees, kinds[2]), TreeList)
+    assert isinstance(decode(pools, kinds[1]), PoolList)
+    assert "bits cannot be stored; at most 64 bits are allowed" in decode(refused, kinds[0]).text()
 
 
 async def test_an_answer_is_not_sent_into_somebody_elses_inbox(server: NatsServer) -> None:

@@ -159,7 +159,7 @@ class Endpoints:
                 answer = self._answer_to_failure(error, caller, subject)
             if answer is None or not message.reply_to:
                 return None
-            return answer if isinstance(answer, bytes) else self._encode(answer, message.subject)
+            return answer if isinstance(answer, bytes) else self._encode(answer, caller, subject)
 
         return await self._connection_for(caller_kind).serve(
             subject,
@@ -296,13 +296,15 @@ class Endpoints:
             logger().error("request failed", sender=caller.name, subject=caller.subject, exception=error)
         return ServiceFault(type(error).__name__)
 
-    def _encode(self, answer: msgspec.Struct, subject: str) -> bytes:
+    def _encode(self, answer: msgspec.Struct, caller: Caller, served: str) -> bytes:
         try:
             return encode(answer)
         except MessageTooLarge as error:
             self.answered_too_large += 1
-            logger().error("answer too large", subject=subject, size_bytes=error.size_bytes)
+            logger().error("answer too large", subject=caller.subject, size_bytes=error.size_bytes)
             return encode(AnswerTooLarge(error.size_bytes))
+        except Exception as error:  # msgpack has no form for a value of the answer, such as a number of 65 bits
+            return encode(self._answer_to_failure(error, caller, served))
 
 
 def _sender(subject: str, kind: CallerKind, name_at: int) -> tuple[Caller, str]:

@@ -24,7 +24,7 @@ import yaml
 from headrace.errors import BadInput
 from headrace.ids import ROOT_POOL, pool_name
 from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, PoolConfig, Record, Schema, TreeOptions
-from headrace.pools.attributes.kinds import Duration, Kind, refuse_too_deep
+from headrace.pools.attributes.kinds import Duration, Kind, refuse_unstorable
 from headrace.pools.attributes.map_kinds import ResourceAmounts
 from headrace.pools.attributes.schema import split_key
 from headrace.suggestions import hint
@@ -196,7 +196,7 @@ def _ignored(schema: Schema, values: dict[str, Any], place: str, problems: Probl
 def _refuse_deep(values: dict[str, Any], place: str, problems: Problems) -> None:
     """If a map is nested too deep to be read, report that and empty the map."""
     try:
-        refuse_too_deep(values, place)
+        refuse_unstorable(values, place)
     except BadInput as problem:
         problems.add(problem)
         values.clear()

@@ -235,10 +235,16 @@ class Words(Kind):
         return list(value)
 
 
-def refuse_too_deep(value: object, place: str) -> None:
-    """Raise `BadInput` for a value with more than 40 nested maps and lists, because reading it would fail halfway."""
+def refuse_unstorable(value: object, place: str) -> None:
+    """Raise `BadInput` for a value that a message could not carry: a whole number of more than 64 bits, or more than 40 nested maps and
+    lists.
+    """
     level: list[object] = [value]
     for _ in range(_DEEPEST):
+        for each in level:
+            if isinstance(each, int) and not -(2**63) <= each < 2**64:
+                bits = f"a whole number of {each.bit_length()} bits cannot be stored"
+                raise BadInput.because(place, f"{bits}; at most 64 bits are allowed. Write the number as a text")
         level = [
             item
             for each in level
