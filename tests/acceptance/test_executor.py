@@ -182,6 +182,32 @@ def test_a_program_that_closes_nothing_ends(up: Up, program: str) -> None:
     )
 
 
+def test_a_forked_process_is_refused_the_client_of_its_parent_and_ends(up: Up) -> None:
+    """It has no thread for the event loop of the client, so a call, or the end of the connection, would wait for ever."""
+    program = (
+        "import os, sys, headrace\n"
+        "client = headrace.Client()\n"
+        "executor = headrace.Executor(client)\n"
+        "executor.submit(abs, -5).result()\n"
+        "if child := os.fork():\n"
+        "    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), len(client.list()) > 0)\n"
+        "    sys.exit()\n"
+        "for call in (client.list, lambda: executor.submit(abs, -6), lambda: list(client.logs('1-2'))):\n"
+        "    try:\n"
+        "        call()\n"
+        "    except headrace.client.ForkedClient as error:\n"
+        "        print(type(error).__name__, flush=True)\n"
+        "with headrace.Client() as own:\n"
+        "    own.list()\n"
+        "sys.exit(3)\n"
+    )
+    environment = os.environ | {"HEADRACE_STATE": str(up.state)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=30)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == 3 * "ForkedClient\n" + "3 True\n"
+
+
 def test_as_completed_and_wait_see_the_futures(executor: Executor) -> None:
     calls = {executor.submit(abs, -number): number for number in range(5)}
 

@@ -11,7 +11,7 @@ that a wait looks again every few seconds in case a message was lost.
 
 from headrace.client.client import Client, Operation
 from headrace.client.connecting import connect
-from headrace.client.errors import ClientError, NotAdmitted, NotRunning, NotTrusted, NotYours, Unanswered
+from headrace.client.errors import ClientError, ForkedClient, NotAdmitted, NotRunning, NotTrusted, NotYours, Unanswered
 from headrace.client.logs import LogLine
 from headrace.client.operation_id import new_operation_id
 from headrace.client.place import Place, find_place, login_user, state_folder
@@ -25,6 +25,7 @@ __all__ = [
     "Client",
     "ClientError",
     "Endpoint",
+    "ForkedClient",
     "JobOptions",
     "LogLine",
     "NotAdmitted",

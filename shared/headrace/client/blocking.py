@@ -12,10 +12,11 @@ separate thread, so several threads may share one client. A forked process must 
 from __future__ import annotations
 
 import functools
+import os
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Concatenate, Final, Generic, ParamSpec, Self, TypeVar
@@ -27,6 +28,7 @@ from headrace.client import client as asynchronous
 from headrace.client.admission import DryRuns, Files, Groups, Hosts, Persons
 from headrace.client.connecting import connect
 from headrace.client.consumption import Consumption
+from headrace.client.errors import ForkedClient
 from headrace.client.finished import FinishedOperations
 from headrace.client.happenings import Happenings
 from headrace.client.pools import Pools
@@ -48,10 +50,30 @@ class _Connection:
     """The event loop of a client. It ends by `close`, or with the last object that refers to the connection."""
 
     def __init__(self, portal: BlockingPortal, close: Callable[[], None]) -> None:
-        self.portal = portal
+        self._portal = portal
+        self._process = os.getpid()
         # At the end of the program, the connection must end before the interpreter stops the thread of the event loop. Otherwise the
         # interpreter would wait for the thread for ever.
-        self.close = weakref.finalize(self, close)
+        self.close = weakref.finalize(self, self._end, self._process, portal, close)
+
+    @property
+    def portal(self) -> BlockingPortal:
+        """The way into the event loop. Raises `ForkedClient` in a forked process, which has no thread for the loop."""
+        if os.getpid() != self._process:
+            raise ForkedClient
+        return self._portal
+
+    @staticmethod
+    def _end(process: int, portal: BlockingPortal, close: Callable[[], None]) -> None:
+        if os.getpid() == process:
+            close()
+            return
+        # A forked process would wait for the thread of the event loop for ever. The portal refuses all calls once it is marked as stopped;
+        # `stop` waits for nothing, so a single step of it is enough.
+        with suppress(StopIteration):
+            portal.stop().send(None)
+        with suppress(RuntimeError):
+            close()
 
 
 class _Calls(Generic[S]):
@@ -59,12 +81,11 @@ class _Calls(Generic[S]):
 
     def __init__(self, connection: _Connection, target: S) -> None:
         self._connection = connection
-        self._portal = connection.portal
         self._target = target
 
     def _wait_for(self, call: Callable[[], Awaitable[T]]) -> T:
         """Return the result of a call. The call is cancelled if an exception, such as Ctrl-C, ends the wait."""
-        future = self._portal.start_task_soon(call)
+        future = self._connection.portal.start_task_soon(call)
         try:
             return future.result()
         finally:
@@ -81,7 +102,7 @@ class _Calls(Generic[S]):
                 async for item in items():
                     await send.send(item)
 
-        reader = self._portal.start_task_soon(read)
+        reader = self._connection.portal.start_task_soon(read)
         try:
             while True:
                 try:
@@ -91,7 +112,7 @@ class _Calls(Generic[S]):
                     return
         finally:
             reader.cancel()
-            self._portal.call(receive.close)
+            self._connection.portal.call(receive.close)
 
 
 def _call(method: Callable[Concatenate[S, P], Awaitable[T]]) -> Callable[Concatenate[_Calls[S], P], T]:
@@ -182,9 +203,13 @@ class Client(_Calls[asynchronous.Client]):
         """The user in whose name this client makes requests."""
         return self._target.user
 
+    def check_process(self) -> None:
+        """Raise `ForkedClient` if this process was forked after the client was made."""
+        _ = self._connection.portal
+
     def in_background(self, work: Callable[[asynchronous.Client], Awaitable[T]]) -> Future[T]:
         """Run a coroutine with the asynchronous client in the event loop of this client."""
-        return self._portal.start_task_soon(work, self._target)
+        return self._connection.portal.start_task_soon(work, self._target)
 
     def operation(self, operation: str) -> Operation:
         """Return a handle for an operation by its id, without a request. Raises `BadInput`."""

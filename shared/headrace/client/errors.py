@@ -59,6 +59,15 @@ class NotAdmitted(ClientError):
         super().__init__(f"the server of {where} refuses the connection: {why}")
 
 
+class ForkedClient(ClientError):
+    """The client was made before this process was forked. Its event loop runs in the parent process only."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this client belongs to the parent of this process; make a `headrace.Client()` or `headrace.Executor()` in this process"
+        )
+
+
 class Unanswered(ClientError):
     """No usable answer came in time."""
 

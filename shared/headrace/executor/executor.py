@@ -137,6 +137,8 @@ class _Work:
         require("executor", "headrace.Executor")
         import cloudpickle
 
+        # A forked process has no thread that would send the calls.
+        self._client.check_process()
         future: futures.Future[Any] = futures.Future()
         with self._lock:
             if self._is_closed:

@@ -18,22 +18,24 @@ MARK = b"headrace-outcome"
 CALLER_FOLDER = "HEADRACE_CALLER_FOLDER"
 
 
-def outcome_of(call: bytes) -> bytes:
-    """Return (True, result) or (False, (exception, traceback as text)), pickled."""
+def outcome_of(call: bytes) -> tuple[bool, bytes]:
+    """Return True if the call returned, and its outcome, pickled: (True, result), or (False, (pickled exception, traceback as text)).
+
+    The exception is pickled on its own, so that the caller still has the traceback if the exception cannot be unpickled there.
+    """
     import cloudpickle
 
-    outcome: bytes
     try:
         function, arguments, named = pickle.loads(call)
-        outcome = cloudpickle.dumps((True, function(*arguments, **named)))
+        return True, cloudpickle.dumps((True, function(*arguments, **named)))
     except BaseException as error:
         text = traceback.format_exc()
         try:
-            outcome = cloudpickle.dumps((False, (error, text)))
+            pickled = cloudpickle.dumps(error)
         except Exception:
             # The exception itself cannot be pickled, so its type and text are returned.
-            outcome = cloudpickle.dumps((False, (RuntimeError(f"{type(error).__name__}: {error}"), text)))
-    return outcome
+            pickled = cloudpickle.dumps(RuntimeError(f"{type(error).__name__}: {error}"))
+        return False, pickle.dumps((False, (pickled, text)))
 
 
 def why_unsafe(folder: str) -> str:
@@ -74,12 +76,12 @@ def main() -> int:
     if is_trusted(folder):
         os.chdir(folder)
         sys.path.insert(0, folder)
-    data = outcome_of(call)
+    has_returned, data = outcome_of(call)
     sys.stdout.flush()
     line = MARK + b" " + base64.b64encode(data)
     stdout.write(b"\n" + line + b"\n" + MARK + b"-bytes %d\n" % len(line))
     stdout.close()
-    return 0 if pickle.loads(data)[0] else 1
+    return 0 if has_returned else 1
 
 
 if __name__ == "__main__":

@@ -61,6 +61,18 @@ def outcome_in(tail: bytes) -> tuple[bool, Any]:
         raise JobFailed(f"the outcome of the call cannot be unpickled: {type(error).__name__}: {error}") from error
     if succeeded:
         return True, value
-    exception, text = value
-    exception.__cause__ = RemoteTraceback(text)
+    exception = _exception_in(value[0])
+    exception.__cause__ = RemoteTraceback(value[1])
     return False, exception
+
+
+def _exception_in(pickled: bytes) -> BaseException:
+    """Return the exception that a call raised, or `JobFailed` if it cannot be unpickled here."""
+    try:
+        exception = pickle.loads(pickled)
+    except BaseException as error:
+        # Often the constructor of the class takes other arguments than `Exception.args` has.
+        return JobFailed(f"the exception of the call cannot be unpickled: {type(error).__name__}: {error}")
+    if not isinstance(exception, BaseException):
+        return JobFailed(f"the call raised an exception that was unpickled as {type(exception).__name__}")
+    return exception
