@@ -26,7 +26,7 @@ from headrace_web.api.requests import read_request
 from headrace_web.api.streams import EventStream
 from headrace_web.api.table import ENDPOINTS
 from headrace_web.connections import Strangers
-from headrace_web.door import Denied, Door, bearer_in
+from headrace_web.door import Denied, Door, bearer_in, cookie_in
 from headrace_web.entrance import Entrance
 from headrace_web.logins import Logins
 from headrace_web.shared_door import SharedDoor, ended
@@ -143,7 +143,7 @@ class _Guard:
         return self._door.token_of(Headers(scope=scope), self._cookie(scope))
 
     def _cookie(self, scope: Scope) -> str:
-        return Request(scope).cookies.get(self._door.cookie_name, "")
+        return cookie_in(Headers(scope=scope), self._door.cookie_name)
 
     def _refusal(self, found: Problem, scope: Scope) -> Problem:
         """Return the problem of a request whose token has no session. If a browser's token is not admitted any more, forget the browser."""

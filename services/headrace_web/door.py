@@ -142,6 +142,16 @@ def bearer_in(headers: Mapping[str, str]) -> str:
     return bearer.strip() if scheme.lower() == "bearer" else ""
 
 
+def cookie_in(headers: Mapping[str, str], name: str) -> str:
+    """Return the value of a cookie; empty if there is none. If there are several, the last one was set for the whole host.
+
+    The value is not unquoted. A cookie of this service has no quotes, and Python before 3.11.10 and 3.12.6 needs seconds to unquote 64 KiB
+    of backslashes, which anybody may send.
+    """
+    pairs = (each.strip().partition("=") for each in reversed(headers.get("cookie", "").split(";")))
+    return next((value for key, _, value in pairs if key == name), "")
+
+
 def same(given: str, known: str) -> bool:
     """Compare two secrets. The time that this takes tells nothing about them."""
     return hmac.compare_digest(given.encode(), known.encode())

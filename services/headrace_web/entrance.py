@@ -21,7 +21,7 @@ from headrace.obs.logging import logger
 from headrace_web.answers import body_of, json_answer, problem_answer
 from headrace_web.api.problems import problem, problem_of
 from headrace_web.api.requests import read_request
-from headrace_web.door import Door
+from headrace_web.door import Door, cookie_in
 from headrace_web.logins import Logins
 from headrace_web.shared_door import TICKET_S, SharedDoor, log_in
 from headrace_web.token_sessions import NoSession, TokenSessions
@@ -80,7 +80,7 @@ class Entrance:
 
     async def _leave(self, request: Request) -> Response:
         """Forget the browser, and revoke its token if it has one."""
-        token = self._door.leave(request.headers, request.cookies.get(self._door.cookie_name, ""))
+        token = self._door.leave(request.headers, cookie_in(request.headers, self._door.cookie_name))
         if token is None:
             return problem_answer(problem(401, "not_admitted", "Not admitted", "this browser is not logged in"))
         is_revoked = bool(token) and await self._revoke(token)

@@ -44,6 +44,8 @@ _CONFIG: Final[dict[str, Any]] = {
     "log_config": None,
     "proxy_headers": False,
     "access_log": False,
+    # Everybody who can connect can send requests that are not HTTP; a line for each of them would fill the terminal or the log.
+    "log_level": "error",
     "server_header": False,
     "timeout_graceful_shutdown": _STOP_S,
 }

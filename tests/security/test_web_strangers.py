@@ -16,6 +16,7 @@ from headrace_web.api.context import Context
 from headrace_web.app import make_app
 from headrace_web.connections import MOST_OF_PERSON, MOST_STRANGERS, Strangers
 from headrace_web.door import Door
+from headrace_web.server import _CONFIG
 
 #: Requests of these tests reach no endpoint, so nothing is asked over a bus.
 NO_BUS = Context(cast("Any", None), cast("Any", None))
@@ -28,13 +29,8 @@ async def a_web() -> AsyncIterator[tuple[Door, int]]:
         listener.listen(128)
         port = listener.getsockname()[1]
         door, strangers = Door(port, lambda: "known to this test"), Strangers()
-        config = uvicorn.Config(
-            make_app(NO_BUS, door, strangers, cast("Any", None)),
-            http=strangers.protocol(),
-            lifespan="off",
-            log_config=None,
-            ws="none",
-        )
+        app = make_app(NO_BUS, door, strangers, cast("Any", None))
+        config = uvicorn.Config(app, http=strangers.protocol(), **_CONFIG)
         server = uvicorn.Server(config)
         running = asyncio.create_task(server._serve([listener]))
         yield door, port
@@ -78,6 +74,36 @@ async def test_a_body_without_a_secret_is_short_and_its_cut_is_no_fault(capfd: p
         writer.close()
         await asyncio.sleep(0.1)
     assert "failed" not in capfd.readouterr().err
+
+
+async def test_cookies_are_not_unquoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In older releases of Python, unquoting a long cookie takes seconds."""
+
+    def unquote(value: str) -> str:
+        raise AssertionError(value)
+
+    monkeypatch.setattr("http.cookies._unquote", unquote)
+    async with a_web() as (door, port), httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as browser:
+        cookie = f'other=1; {door.cookie_name}="' + '\\"' * 8_000 + '"'
+        answers = [
+            await browser.request(method, path, headers={"cookie": cookie})
+            for method, path in (("GET", "/api/v1/openapi.json"), ("DELETE", "/session"), ("GET", "/"))
+        ]
+    assert [each.status_code for each in answers] == [401, 401, 200]
+
+
+async def test_requests_that_are_not_http_write_no_line(caplog: pytest.LogCaptureFixture) -> None:
+    async with a_web() as (_, port):
+        for sent in (
+            b"GET /\r\n\r\n",
+            b"\0\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+        ):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(sent)
+            assert await reader.readline()
+            writer.close()
+    assert not [record for record in caplog.records if record.name.startswith("uvicorn")]
 
 
 class Transport:
