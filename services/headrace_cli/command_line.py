@@ -19,6 +19,7 @@ from cyclopts import (
 )
 
 from headrace import __version__
+from headrace.errors import without_control_characters
 from headrace_cli.exit_statuses import EXIT_HELP, Exit
 
 if TYPE_CHECKING:
@@ -151,17 +152,23 @@ def version() -> None:
 
 
 def _panel(error: CycloptsError) -> Panel:
+    # A script may pass on words that somebody else wrote.
+    return CycloptsPanel(without_control_characters(_fault(error)))
+
+
+def _fault(error: CycloptsError) -> str:
+    """Return what is wrong with the words of a command."""
     from headrace_cli.slurm_words import said_here
 
     if isinstance(error, UnknownOptionError):
         # If the word is an option of Slurm, the explanation names the counterpart in Headrace. The option of Headrace with the nearest name
         # would not help.
         word = error.token.keyword or error.token.value
-        return CycloptsPanel(f"Unknown option: {word}{'' if said_here(['run', word]) else _near_option(error, word)}")
+        return f"Unknown option: {word}{'' if said_here(['run', word]) else _near_option(error, word)}"
     if isinstance(error, UnknownCommandError) and (words := error.unused_tokens) and said_here(words):
-        return CycloptsPanel(f"Unknown command: {words[0]}")
+        return f"Unknown command: {words[0]}"
     unused = error.unused_tokens if isinstance(error, UnusedCliTokensError) else None
-    return CycloptsPanel(f"Unexpected words: {shlex.join(unused)}" if unused else error)
+    return f"Unexpected words: {shlex.join(unused)}" if unused else str(error)
 
 
 def _near_option(error: UnknownOptionError, word: str) -> str:

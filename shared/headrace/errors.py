@@ -79,6 +79,11 @@ def without_control_characters(text: str) -> str:
     return text if text.isprintable() else text.translate(_SIGNS)
 
 
+def in_one_line(text: str) -> str:
+    """Return a text from outside without line ends, so that it cannot add lines to an output with one line for each item."""
+    return " ".join(text.splitlines())
+
+
 def shortened(text: str) -> str:
     """Return the text, cut to a length that a person can read."""
     return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"

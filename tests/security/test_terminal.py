@@ -21,14 +21,19 @@ from rich.text import Text
 from headrace.client import LogLine
 from headrace.client.logs import _Log
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
-from headrace.wire.happenings import recorded
+from headrace.wire.happenings import OperationStep, recorded
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.log import JobsEnded, LoggedEnd, Published
 from headrace.wire.logs import LogChunk, LogStream
 from headrace.wire.operation_spec import OperationSpec
+from headrace.wire.operations import OperationExplanation, OperationState
+from headrace_cli.command_line import run_command
 from headrace_cli.commands.operations.event_lines import happening_words, history_table
+from headrace_cli.commands.operations.explain_page import sentence
 from headrace_cli.commands.operations.job_output import print_output, save_output
 from headrace_cli.commands.operations.op import print_file
+from headrace_cli.commands.operations.tables import failure_lines
+from headrace_cli.exit_statuses import Exit
 from headrace_cli.show.screen import Screen, harmless, harmless_json
 from tests.unit.cli.test_render import a_view, shown
 
@@ -185,6 +190,32 @@ def test_what_is_harmless_stays_as_it_is() -> None:
     assert harmless_json(b'{"a":"\\u001b"}') == '{"a":"\\u001b"}'
     encoded = base64.b64encode(bytes(range(256))).decode()
     assert harmless(encoded, with_colours=True) == encoded
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\v", "\f", "\x1c", "\x85", "\u2028"])
+def test_a_reason_adds_no_line_to_a_list_of_events(end: str) -> None:
+    """In `headrace events`, a second line of a reason looked like an event of another operation."""
+    forged = f"wrong input{end}2026-11-29 21:50:29  operation-2  completed"
+    step = OperationStep(1, OperationId("operation-1"), OperationState.ABORTED, "aborted_by_user", reason=forged)
+    failed = JobEnd(OperationId("o"), 0, 1, AllocationId("a"), JobResult.FAILED, reason=forged)
+    explained = OperationExplanation(msgspec.structs.replace(a_view(), state=OperationState.ABORTED, reason=forged), [])
+
+    for line in (happening_words(step), *failure_lines(failed), sentence(explained)):
+        assert len(line.splitlines()) == 1
+        assert "operation-2  completed" in line
+
+
+@pytest.mark.parametrize(
+    "words", [["\x1b]0;mine\x07"], ["op", "\x9b2J"], ["run", "--\x1b]0;mine\x07"], ["whoami", "a\x1b[2J"]]
+)
+def test_words_that_no_command_accepts_send_no_commands_to_the_terminal(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(words) == Exit.USAGE
+    told = "".join(capsys.readouterr())
+
+    assert told
+    assert not {"\x1b", "\x9b", "\x07"}.intersection(told)
 
 
 @pytest.mark.parametrize("ended_at_ms", [253_402_300_799_000, 253_402_300_800_000, 2**53])

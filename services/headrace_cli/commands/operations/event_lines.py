@@ -11,6 +11,7 @@ from rich.text import Text
 
 from headrace.client.preemptions import preemption_words
 from headrace.durations import exact_duration, format_duration
+from headrace.errors import in_one_line
 from headrace.resources import RESOURCE_NAMES, percent
 from headrace.wire.happenings import (
     AllocationPreempted,
@@ -101,6 +102,11 @@ def happening_words(happening: Happening, zone: tzinfo | None = None) -> str:
 
 
 def _what(happening: Happening) -> str:
+    """Return what happened, in one line. Reasons and folders in it are texts of users."""
+    return in_one_line(_words(happening))
+
+
+def _words(happening: Happening) -> str:
     match happening:
         case OperationStep():
             return _step(happening)

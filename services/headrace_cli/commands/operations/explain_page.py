@@ -10,6 +10,7 @@ from rich.text import Text
 
 from headrace.counted import counted
 from headrace.durations import format_duration
+from headrace.errors import in_one_line
 from headrace.ids import ROOT_POOL, TreeName
 from headrace.pools.tree_options import PreemptionPolicy
 from headrace.resources import Resources, format_amount, percent
@@ -276,7 +277,7 @@ def sentence(told: OperationExplanation) -> str:
     suspended = f", suspended by {view.suspended_for}" if view.suspended_for else ", suspended"
     begins = f"operation {view.operation} is {view.state.value}{suspended if view.suspended else ''}"
     if view.state in FINAL_STATES:
-        return begins + (f": {view.reason}" if view.reason else "")
+        return begins + (f": {in_one_line(view.reason)}" if view.reason else "")
     if view.state is OperationState.PENDING:
         if view.awaits:
             return f"{begins}: it waits for {ends_words(view.awaits)}, and holds no running slot until then"

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progres
 
 from headrace.archives import Packed
 from headrace.client import Client, ClientError, Operation, Refused
+from headrace.errors import in_one_line
 from headrace.wire.files import Archive
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.operations import OperationState, OperationView
@@ -203,7 +204,7 @@ async def tell_end(
 
     `told` is the reason of a failure that was printed before, which is not printed again.
     """
-    reason = view.reason.replace(told, "reason above") if told else view.reason
+    reason = in_one_line(view.reason.replace(told, "reason above") if told else view.reason)
     style = "green" if view.state is OperationState.COMPLETED else "red"
     jobs = f"{view.completed_jobs} of {view.spec.job_count} jobs completed"
     failed = f", {failed_runs(view)}" if view.failed_jobs else ""

@@ -13,7 +13,7 @@ from rich.text import Text
 from headrace.counted import counted
 from headrace.durations import format_duration
 from headrace.efficiency import mean_cores, unused_of
-from headrace.errors import shortened
+from headrace.errors import in_one_line, shortened
 from headrace.ids import TreeName
 from headrace.resources import format_amount, percent
 from headrace.wire.happenings import JobEnded
@@ -325,7 +325,7 @@ def failure_lines(end: JobEnd, told: str = "") -> list[str]:
     how = f"exit code {end.exit_code}" if end.exit_code is not None else ""
     if end.signal is not None:
         how = f"signal {end.signal}"
-    reason = ", ".join(filter(None, (how, end.reason)))
+    reason = ", ".join(filter(None, (how, in_one_line(end.reason))))
     attempt = f", attempt {end.attempt}" if end.attempt > 1 else ""
     where = f" on node {end.node}" if end.node else ""
     where += f" as {end.account}" if end.account else ""
