@@ -20,6 +20,7 @@ import pytest
 import headrace
 import headrace.dask
 import headrace.joblib
+from headrace.bus import BusClosed
 from headrace.errors import BadInput
 from headrace.executor import Executor, JobFailed, RemoteTraceback
 from headrace.wire.operations import OperationState
@@ -206,6 +207,25 @@ def test_a_forked_process_is_refused_the_client_of_its_parent_and_ends(up: Up) -
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == 3 * "ForkedClient\n" + "3 True\n"
+
+
+def test_who_waits_while_the_client_is_closed_is_told_so(up: Up) -> None:
+    with headrace.Client(state=up.state) as client, futures.ThreadPoolExecutor() as threads:
+        executor = Executor(client, cpu=0.1)
+        running = client.run(["sleep", "60"], cpu=0.1)
+        called = executor.submit(time.sleep, 60)
+        waiting = threads.submit(running.wait)
+        while len(client.list(live=True)) < 2:
+            time.sleep(0.05)
+        client.close()
+        errors = [waiting.exception(20), called.exception(20)]
+        executor.shutdown()
+    with headrace.Client(state=up.state) as client:
+        for view in client.list(live=True):
+            client.abort(view.operation)
+
+    assert [type(error) for error in errors] == [BusClosed, BusClosed]
+    assert "the client was closed" in str(errors[0])
 
 
 def test_as_completed_and_wait_see_the_futures(executor: Executor) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import anyio
 import pytest
 
 from headrace.bus import (
     MAX_MESSAGE_BYTES,
+    ForeignLoop,
     Message,
     NoResponders,
     NotConnected,
@@ -329,3 +332,22 @@ async def test_a_header_of_two_lines_is_one_header(server: NatsServer, word: str
         await bus.publish(word, b"", headers={"said": "two\r\nlines: here"})
 
         assert (await anext(inbox)).headers == {"said": "two  lines: here"}
+
+
+async def test_a_connection_is_refused_in_another_event_loop(server: NatsServer, word: str) -> None:
+    """There, a request did not return, could not be cancelled, and used a whole core."""
+    async with connect([server.url], name="asks") as asks:
+        calls: list[Callable[[], Awaitable[object]]] = [
+            lambda: asks.publish(word, b""),
+            lambda: asks.gather(word, b"", wait_s=0.1),
+            lambda: asks.subscribe(word),
+            lambda: asks.serve(word, echo),
+            lambda: asks.request(word, b"", timeout_s=1),
+        ]
+
+        async def call_all() -> None:
+            for call in calls:
+                with pytest.raises(ForeignLoop):
+                    await call()
+
+        await anyio.to_thread.run_sync(anyio.run, call_all)

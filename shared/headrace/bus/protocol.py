@@ -45,6 +45,10 @@ class BusClosed(BusError):
     """The connection was closed for good. The process must be restarted."""
 
 
+class ForeignLoop(BusError):
+    """The connection belongs to another event loop, and nothing was sent. Connect in this event loop, too."""
+
+
 class NoResponders(BusError):
     """No process serves this subject at the moment. The request was not received."""
 

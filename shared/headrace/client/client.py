@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from headrace.bus import Bus, PermissionRefused
+from headrace.bus import Bus, BusClosed, PermissionRefused
 from headrace.client.admission import DryRuns, Files, Groups, Hosts, Persons
 from headrace.client.asking import LONGEST_ABSENCE_S, Asker, Pauses, Silence, at_once
 from headrace.client.consumption import Consumption
@@ -330,7 +330,10 @@ class Client:
                         return view
                     news: OperationView | None = None
                     with anyio.move_on_after(_LOOK_AGAIN_S):
-                        news = newer(view, (await anext(inbox)).data)
+                        message = await anext(inbox, None)
+                        if message is None:
+                            raise BusClosed("the client was closed")
+                        news = newer(view, message.data)
                         if news is None:
                             continue
                     view = news or await self._look(name)

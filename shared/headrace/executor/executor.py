@@ -25,6 +25,7 @@ from headrace import client as asynchronous
 from headrace.archives import pack
 from headrace.client.blocking import Client
 from headrace.client.run_options import JobOptions
+from headrace.errors import first_error
 from headrace.executor import job
 from headrace.executor.outcomes import FIRST_TAIL_BYTES, LONGEST_TRAILER_BYTES, JobFailed, needed_bytes, outcome_in
 from headrace.installation.extras import require
@@ -277,7 +278,7 @@ async def _follow(
             tasks.cancel_scope.cancel()
         error: BaseException = JobFailed(f"operation {operation} is over: {over[0].state if over else 'unknown'}")
     except BaseException as failed:
-        error = failed
+        error = first_error(failed)
     for future in waited.values():
         future.set_exception(error)
 

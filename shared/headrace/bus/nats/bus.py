@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -26,6 +27,7 @@ from headrace.bus.protocol import (
     MAX_PENDING_BYTES,
     BusClosed,
     BusError,
+    ForeignLoop,
     Handler,
     KeyValue,
     Log,
@@ -121,6 +123,7 @@ class NatsBus:
 
     def __init__(self, link: Link, tasks: TaskGroup, jetstream: JetStream, hooks: Hooks, *, read_all_s: float) -> None:
         self._link = link
+        self._loop = asyncio.get_running_loop()
         self._hooks = hooks
         self._tasks = tasks
         self.jetstream = jetstream
@@ -136,13 +139,16 @@ class NatsBus:
     async def request(
         self, subject: str, data: bytes, *, timeout_s: float, headers: Mapping[str, str] | None = None
     ) -> bytes:
+        self._check_loop()
         answer = await self._link.call(subject, data, timeout_s=timeout_s, headers=with_trace(_lower(headers)))
         return answer.data
 
     async def gather(self, subject: str, data: bytes, *, wait_s: float) -> list[bytes]:
+        self._check_loop()
         return [answer.data for answer in await self._link.collect(subject, data, wait_s=wait_s)]
 
     async def publish(self, subject: str, data: bytes, *, headers: Mapping[str, str] | None = None) -> None:
+        self._check_loop()
         await self._link.send(subject, data, headers=with_trace(_lower(headers)))
 
     async def serve(
@@ -277,7 +283,13 @@ class NatsBus:
         for inbox in tuple(self._inboxes):
             inbox.end(BusClosed())
 
+    def _check_loop(self) -> None:
+        """Raise `ForeignLoop` in another event loop, where a call would never return and could not be cancelled."""
+        if asyncio.get_running_loop() is not self._loop:
+            raise ForeignLoop
+
     def _check_open(self) -> None:
+        self._check_loop()
         if self._closing or self._link.closed:
             raise BusClosed
 
