@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -128,13 +129,13 @@ class _Guard:
             return
         token = self._token(scope) if _is_api(scope) else ""
         if not token:
-            scope.setdefault("state", {})["context"] = self._context
+            scope.setdefault("state", {}).update(context=self._context, turns=nullcontext())
             await self._app(scope, receive, send_with_headers)
             return
         try:
             async with self._sessions.use(token) as session:
                 self._strangers.admit(scope["client"], session.user)
-                scope.setdefault("state", {}).update(context=session.context, ended=session.ended)
+                scope.setdefault("state", {}).update(context=session.context, ended=session.ended, turns=session.turns)
                 await self._app(scope, receive, send_with_headers)
         except NoSession as refused:
             await problem_answer(self._refusal(refused.problem, scope))(scope, receive, send_with_headers)
@@ -173,10 +174,11 @@ def _handler(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
         try:
             body = await body_of(request) if endpoint.has_body else None
             asked = read_request(endpoint.request, request.path_params, _query(endpoint, request), body)
-            answer = await endpoint.function(request.state.context, asked)
+            async with request.state.turns:
+                answer = await endpoint.function(request.state.context, asked)
+                return EventStream(answer) if endpoint.is_stream else json_answer(answer, endpoint.status)
         except HeadraceError as error:
             return problem_answer(problem_of(error))
-        return EventStream(answer) if endpoint.is_stream else json_answer(answer, endpoint.status)
 
     return handle
 

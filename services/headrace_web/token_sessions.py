@@ -31,6 +31,9 @@ MOST_SESSIONS: Final = 256
 #: Upper bound of the sessions of one person. The bound is needed because one token can be written in many ways, and each way gets a session
 #: of its own.
 MOST_OF_PERSON: Final = 64
+#: Upper bound of the requests of one person that are computed at a time; further requests wait. Some answers take hundreds of megabytes
+#: of memory until they are sent.
+MOST_AT_ONCE: Final = 8
 #: Upper bound of the sessions whose token the server has not admitted yet.
 MOST_CONNECTING: Final = 32
 #: Seconds after which an unused session is closed.
@@ -50,7 +53,9 @@ class NoSession(HeadraceError):
 class TokenSession:
     """The connection of one token."""
 
-    def __init__(self, user: str) -> None:
+    def __init__(self, user: str, turns: anyio.Semaphore) -> None:
+        #: Held while a request of the person is computed. All sessions of the person share it.
+        self.turns = turns
         #: The person that the token names. It is proved only when the server admits the token.
         self.user = user
         #: Set when the server admitted the token. None before that, and if the server refused the token.
@@ -155,9 +160,14 @@ class TokenSessions:
             raise NoSession(problem(503, "busy", "The service is busy", "too many tokens are in use; try again later"))
         if is_full:
             self._sessions.pop(min(idle)[1]).ended.set()
-        session = self._sessions[key] = TokenSession(token.user)
+        session = self._sessions[key] = TokenSession(token.user, self._turns_of(token.user))
         self._tasks.start_soon(self._keep, key, session, token)
         return session
+
+    def _turns_of(self, user: str) -> anyio.Semaphore:
+        return next((each.turns for each in self._sessions.values() if each.user == user), None) or anyio.Semaphore(
+            MOST_AT_ONCE
+        )
 
     async def _keep(self, key: bytes, session: TokenSession, token: PresentedToken) -> None:
         error: HeadraceError | None = None

@@ -40,6 +40,8 @@ from headrace_web.api.start_request import StartRequest, TaskRequest, options_of
 Limit = Annotated[int, msgspec.Meta(ge=1, le=500)]
 #: Largest number of live operations of a pool whose events a reader that follows the pool gets.
 _MOST_MEMBERS: Final = 100_000
+#: Largest number of jobs whose output is sent as one stream. The stream keeps some 300 bytes for each output.
+_MOST_JOBS_OF_LOG: Final = 1_000
 
 
 class OneOperation(msgspec.Struct, frozen=True):
@@ -130,7 +132,7 @@ class LogRequest(msgspec.Struct, frozen=True):
     """Which output to read."""
 
     operation: str
-    #: Index of the job; null: all jobs.
+    #: Index of the job; null: all jobs, of which there may be at most 1,000.
     job: int | None = None
     stream: Streams = Streams.STDOUT
     #: True: send new lines until the operation is over. False: end after the lines that are there now.
@@ -277,7 +279,10 @@ async def get_history(context: Context, request: HistoryRequest) -> AsyncGenerat
 
 async def read_logs(context: Context, request: LogRequest) -> AsyncGenerator[Event, None]:
     """Send the lines that jobs wrote as events `line`, then `end`. With `follow`, lines arrive as the jobs write them."""
-    await context.client.get(request.operation)
+    job_count = (await context.client.get(request.operation)).spec.job_count
+    if request.job is None and job_count > _MOST_JOBS_OF_LOG:
+        many = f"operation {request.operation} has {job_count} jobs, and one stream has the output of at most {_MOST_JOBS_OF_LOG} jobs"
+        raise BadInput.because("job", f"{many}. Name the index of a job")
     wishes: LogWishes = {
         "stderr": request.stream is Streams.STDERR,
         "both": request.stream is Streams.BOTH,
