@@ -355,7 +355,7 @@ async def _spec(context: Context, request: StartRequest) -> OperationSpec:
     tasks: list[TaskRequest] = options.get("tasks") or []
     # The fields of a task are the arguments of the function `task`.
     options["tasks"] = [task(**msgspec.structs.asdict(each)) for each in tasks]
-    spec = operation_spec(request.argv, sends_files=True, **options)
+    spec = operation_spec(request.argv, sends_files=True, is_remote=True, **options)
     return await context.client.pools.named_in(msgspec.structs.replace(spec, tree=context.client.place.tree))
 
 

@@ -222,8 +222,11 @@ def named_keywords() -> AbstractContextManager[None]:
 
 
 @renamed_inputs(keyword_of)
-def operation_spec(argv: Sequence[str], *, sends_files: bool = False, **options: Unpack[RunOptions]) -> OperationSpec:
-    """Return the spec of an operation whose jobs run `argv`. With `sends_files` the jobs start in the folder of the sent files.
+def operation_spec(
+    argv: Sequence[str], *, sends_files: bool = False, is_remote: bool = False, **options: Unpack[RunOptions]
+) -> OperationSpec:
+    """Return the spec of an operation whose jobs run `argv`. With `sends_files` the jobs start in the folder of the sent files. With
+    `is_remote` the options come from another host, so no error depends on the files of this host.
 
     Apart from the path of the current folder, the result depends only on the arguments. Pools may be given as paths. Raises `BadInput`,
     which names the keyword.
@@ -234,7 +237,7 @@ def operation_spec(argv: Sequence[str], *, sends_files: bool = False, **options:
         if isinstance(value, str):
             raise BadInput(name, value, "a list of texts")
     tasks, pool = options.get("tasks") or (), options.get("pool")
-    _check_command(argv, tasks)
+    _check_command(argv, tasks, is_remote=is_remote)
     counted = _counted_jobs(options, tasks)
     trees = parse_pool_trees(options.get("pool_tree") or (), place="pool_tree")
     is_gang = options.get("gang") or False
@@ -289,7 +292,7 @@ def task(
     return Task(name, [*argv], jobs, size, dict(environment or {}), is_gang=gang)
 
 
-def _check_command(argv: Sequence[str], tasks: Sequence[Task]) -> None:
+def _check_command(argv: Sequence[str], tasks: Sequence[Task], *, is_remote: bool) -> None:
     """Refuse commands that no node can run, and name what was probably meant. Raises `BadInput`."""
     if isinstance(argv, str):
         raise BadInput("argv", argv, f"a list of a program and its arguments, such as {argv.split()}")
@@ -305,7 +308,7 @@ def _check_command(argv: Sequence[str], tasks: Sequence[Task]) -> None:
     if len(argv) == 1 and " " in program and "/" not in program:
         near = f"separate words, or sh -c {shlex.quote(program)}, because no shell reads the command"
         raise BadInput("argv", program, near)
-    if "/" not in program and os.path.isfile(program) and shutil.which(program) is None:
+    if not is_remote and "/" not in program and os.path.isfile(program) and shutil.which(program) is None:
         here = f"sh {program}, or ./{program} if it is executable, because a program without a slash is looked up in the PATH of the node"
         raise BadInput("argv", program, here)
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import typing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -10,7 +13,9 @@ import pytest
 from headrace.client.run_options import RunOptions, operation_spec
 from headrace.errors import BadInput
 from headrace.wire.heartbeat import JobResult
-from headrace_web.api.operations import ListedJobs, ListedOperations, LogRequest, Streams, refuse_relative_paths
+from headrace.wire.operation_spec import OperationSpec
+from headrace_web.api.context import Context
+from headrace_web.api.operations import ListedJobs, ListedOperations, LogRequest, Streams, _spec, refuse_relative_paths
 from headrace_web.api.people import UsageRequest
 from headrace_web.api.pools import Changes
 from headrace_web.api.requests import read_request
@@ -86,6 +91,21 @@ def test_a_path_that_only_the_folder_of_the_service_would_complete_is_refused(fi
 @pytest.mark.parametrize("image", ["/images/a.sif", "alpine:3", "registry.example/a.sif:1", None])
 def test_absolute_paths_and_names_of_images_are_accepted(image: str | None) -> None:
     refuse_relative_paths({"working_directory": "/data", "image": image})
+
+
+async def test_a_refusal_tells_nothing_about_the_files_of_the_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def named_in(spec: OperationSpec) -> OperationSpec:
+        return spec
+
+    (tmp_path / "secret.sh").touch()
+    monkeypatch.chdir(tmp_path)
+    client = SimpleNamespace(pools=SimpleNamespace(named_in=named_in), place=SimpleNamespace(tree="default"))
+    request = read_request(StartRequest, {}, (), b'{"argv": ["secret.sh"]}')
+
+    spec = await _spec(Context(cast("Any", client), cast("Any", None)), request)
+    assert spec.argv == ["secret.sh"]
 
 
 def test_the_paths_of_the_table_name_fields_and_no_two_endpoints_collide() -> None:
