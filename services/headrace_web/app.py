@@ -135,7 +135,9 @@ class _Guard:
         try:
             async with self._sessions.use(token) as session:
                 self._strangers.admit(scope["client"], session.user)
-                scope.setdefault("state", {}).update(context=session.context, ended=session.ended, turns=session.turns)
+                scope.setdefault("state", {}).update(
+                    context=session.context, ended=session.ended, turns=session.shared.turns
+                )
                 await self._app(scope, receive, send_with_headers)
         except NoSession as refused:
             await problem_answer(self._refusal(refused.problem, scope))(scope, receive, send_with_headers)

@@ -24,7 +24,7 @@ from headrace.runtime.clock import Clock
 from headrace.wire import subjects
 from headrace_web.api.context import Context
 from headrace_web.api.event_hub import EventHub
-from headrace_web.api.problems import Problem, problem, problem_of
+from headrace_web.api.problems import Failed, Problem, problem, problem_of
 
 #: Upper bound of the sessions. Beyond it, the session that was unused for longest is closed.
 MOST_SESSIONS: Final = 256
@@ -42,20 +42,25 @@ _IDLE_S: Final = 60.0
 _TIMEOUT_S: Final = 10.0
 
 
-class NoSession(HeadraceError):
+class NoSession(Failed):
     """A request whose token has no session."""
 
-    def __init__(self, why: Problem) -> None:
-        super().__init__(why.detail)
-        self.problem = why
+
+class Shared:
+    """What all sessions of one person share."""
+
+    def __init__(self) -> None:
+        #: Held while a request of the person is computed.
+        self.turns = anyio.Semaphore(MOST_AT_ONCE)
+        #: Hubs of the person that receive events.
+        self.hubs: set[EventHub] = set()
 
 
 class TokenSession:
     """The connection of one token."""
 
-    def __init__(self, user: str, turns: anyio.Semaphore) -> None:
-        #: Held while a request of the person is computed. All sessions of the person share it.
-        self.turns = turns
+    def __init__(self, user: str, shared: Shared) -> None:
+        self.shared = shared
         #: The person that the token names. It is proved only when the server admits the token.
         self.user = user
         #: Set when the server admitted the token. None before that, and if the server refused the token.
@@ -160,14 +165,12 @@ class TokenSessions:
             raise NoSession(problem(503, "busy", "The service is busy", "too many tokens are in use; try again later"))
         if is_full:
             self._sessions.pop(min(idle)[1]).ended.set()
-        session = self._sessions[key] = TokenSession(token.user, self._turns_of(token.user))
+        session = self._sessions[key] = TokenSession(token.user, self._shared_by(token.user))
         self._tasks.start_soon(self._keep, key, session, token)
         return session
 
-    def _turns_of(self, user: str) -> anyio.Semaphore:
-        return next((each.turns for each in self._sessions.values() if each.user == user), None) or anyio.Semaphore(
-            MOST_AT_ONCE
-        )
+    def _shared_by(self, user: str) -> Shared:
+        return next((each.shared for each in self._sessions.values() if each.user == user), None) or Shared()
 
     async def _keep(self, key: bytes, session: TokenSession, token: PresentedToken) -> None:
         error: HeadraceError | None = None
@@ -187,7 +190,7 @@ class TokenSessions:
         bus_of = open_bus(self._place, name, inbox, timeout_s=_TIMEOUT_S, credential=token.credential)
         async with bus_of as bus:
             client = Client(bus, self._clock, self._place, token.user, timeout_s=_TIMEOUT_S, patience_s=PATIENCE_S)
-            events = EventHub(client, self._clock)
+            events = EventHub(client, self._clock, session.shared.hubs)
             async with anyio.create_task_group() as tasks:
                 for wait in (bus.wait_closed, session.until_idle, session.ended.wait):
                     tasks.start_soon(_then_end, wait, session, tasks)

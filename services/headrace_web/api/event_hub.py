@@ -21,6 +21,7 @@ from headrace.obs.logging import logger
 from headrace.runtime.clock import Clock
 from headrace.wire.happenings import Happening, Missed
 from headrace_web.api.endpoint import Event
+from headrace_web.api.problems import Failed, problem
 
 #: Upper bound of the past events that are kept for readers that come back.
 _MOST_PAST: Final = 10_000
@@ -37,6 +38,8 @@ _AGAIN_S: Final = 2.0
 _MOST_DIGITS: Final = 20
 #: Service that a `missed` event names as its cause if this process dropped the events, or no longer has them.
 _SERVICE: Final = "web"
+#: Upper bound of the hubs of one person that receive events. Each hub reads all events of its tree, and keeps the last of them.
+MOST_HUBS: Final = 8
 _FOLLOWING: Final = Event("following", {})
 
 
@@ -62,7 +65,9 @@ class _Reader:
 class EventHub:
     """Receives the events of the client's tree while there are readers."""
 
-    def __init__(self, client: Client, clock: Clock) -> None:
+    def __init__(self, client: Client, clock: Clock, hubs: set[EventHub] | None = None) -> None:
+        """`hubs` are the hubs of the same person that receive events."""
+        self._hubs = set() if hubs is None else hubs
         self._client = client
         self._clock = clock
         #: Part of every id, so that ids of this process differ from ids of an earlier process.
@@ -73,25 +78,43 @@ class EventHub:
         self._number = 0
         self._changed = anyio.Event()
         self._is_following = False
+        #: True when `run` has ended.
+        self._is_over = False
 
     async def run(self) -> None:
         """Receive events while there are readers, and for `_LINGER_S` seconds after the last reader has left. Runs until cancelled."""
-        while True:
-            await self._until(lambda: bool(self._readers))
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._follow)
-                while self._readers:
-                    await self._until(lambda: not self._readers)
-                    with anyio.move_on_after(_LINGER_S):
-                        await self._until(lambda: bool(self._readers))
-                tasks.cancel_scope.cancel()
-            # One number is skipped. It stands for all events that are missed while there are no readers, so that a reader that comes back
-            # notices the gap.
-            self._number += 1
-            self._past.clear()
+        try:
+            while True:
+                await self._until(lambda: bool(self._readers))
+                await self._receive()
+                self._hubs.discard(self)
+                # One number is skipped. It stands for all events that are missed while there are no readers, so that a reader that comes
+                # back notices the gap.
+                self._number += 1
+                self._past.clear()
+        finally:
+            self._is_over = True
+            self._hubs.discard(self)
+
+    async def _receive(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._follow)
+            while self._readers:
+                await self._until(lambda: not self._readers)
+                with anyio.move_on_after(_LINGER_S):
+                    await self._until(lambda: bool(self._readers))
+            tasks.cancel_scope.cancel()
 
     async def read(self, wanted: HappeningFilter, last_id: str) -> AsyncGenerator[Event, None]:
-        """Yield events from now on, or all events after the event `last_id` if it is given."""
+        """Yield events from now on, or all events after the event `last_id` if it is given.
+
+        Raises `Failed` if too many hubs of the person receive events.
+        """
+        if self not in self._hubs and len(self._hubs) >= MOST_HUBS:
+            many = f"events are followed with {MOST_HUBS} of your tokens, and no more can follow at a time"
+            raise Failed(problem(503, "busy", "The service is busy", f"{many}; use one token for several streams"))
+        if not self._is_over:
+            self._hubs.add(self)
         reader = _Reader(wanted)
         for name, happening in self._since(last_id):
             if wanted.wants(happening):

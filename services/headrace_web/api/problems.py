@@ -57,6 +57,14 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.status in (503, 504)
 
 
+class Failed(HeadraceError):
+    """A request that this service itself does not carry out."""
+
+    def __init__(self, why: Problem) -> None:
+        super().__init__(why.detail)
+        self.problem = why
+
+
 def problem(status: int, name: str, title: str, detail: str) -> Problem:
     """Return a problem of this service itself."""
     return Problem(f"urn:headrace:{name}", title, status, detail)
@@ -66,6 +74,8 @@ def problem_of(error: HeadraceError) -> Problem:
     """Return the problem that answers a request which failed with this error."""
     text = str(error)
     match error:
+        case Failed():
+            return error.problem
         case Refused(refusal=refusal):
             return _of_refusal(refusal)
         case BadInput():

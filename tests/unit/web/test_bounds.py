@@ -52,7 +52,7 @@ async def test_requests_of_one_person_are_computed_a_few_at_a_time() -> None:
 
     async def ask(sessions: TokenSessions, text: str) -> None:
         async with sessions.use(text) as session:
-            state = SimpleNamespace(context=session.user, turns=session.turns)
+            state = SimpleNamespace(context=session.user, turns=session.shared.turns)
             request = SimpleNamespace(state=state, path_params={}, query_params=QueryParams(""), headers={})
             assert (await handle(cast("Any", request))).status_code == 200
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import anyio
 import anyio.lowlevel
+import pytest
 
 from headrace.client import Client, NotRunning
 from headrace.client.following import HappeningFilter
@@ -17,7 +18,9 @@ from headrace.wire.happenings import Happening, OperationStep
 from headrace.wire.operations import OperationState
 from headrace_web.api import event_hub
 from headrace_web.api.endpoint import Event
-from headrace_web.api.event_hub import EventHub
+from headrace_web.api.event_hub import MOST_HUBS, EventHub
+from headrace_web.api.problems import Failed
+from tests.contract.waiting import eventually
 from tests.support.clocks import HandClock
 
 
@@ -58,6 +61,33 @@ class Source:
                 user=UserName("anna"),
             )
             self.on_happening(step)
+
+
+async def test_the_tokens_of_a_person_receive_events_a_bounded_number_of_times() -> None:
+    """Each hub reads all events: the tokens of one person could use a whole core."""
+    hubs: set[EventHub] = set()
+    async with anyio.create_task_group() as tasks:
+        own = [EventHub(cast("Client", Source()), HandClock(5_000), hubs) for _ in range(MOST_HUBS + 1)]
+        scopes = [anyio.CancelScope() for _ in own]
+
+        async def run(hub: EventHub, scope: anyio.CancelScope) -> None:
+            with scope:
+                await hub.run()
+
+        for hub, scope in zip(own, scopes, strict=True):
+            tasks.start_soon(run, hub, scope)
+        streams = [hub.read(HappeningFilter(), "") for hub in (*own[:MOST_HUBS], own[0])]
+        for stream in streams:
+            assert (await anext(stream)).event == "following"
+        with pytest.raises(Failed, match="8 of your tokens"):
+            await anext(own[-1].read(HappeningFilter(), ""))
+        scopes[0].cancel()
+        await eventually(lambda: own[0] not in hubs)
+        last = own[-1].read(HappeningFilter(), "")
+        assert (await anext(last)).event == "following"
+        for stream in (*streams, last):
+            await stream.aclose()
+        tasks.cancel_scope.cancel()
 
 
 @asynccontextmanager
