@@ -171,7 +171,8 @@ class _Open:
     def __init__(self, value: Listing | Map, anchor: str | None) -> None:
         self.value = value
         self.anchor = anchor
-        self.key: tuple[int, str] | None = None
+        #: Line and text of the key, and True if the key is an unquoted text.
+        self.key: tuple[int, str, bool] | None = None
         self.size = 1
 
 
@@ -201,7 +202,7 @@ class _Builder:
             case yaml.ScalarEvent():
                 quoted = event.style in ("'", '"', "|", ">")
                 value = event.value if quoted else self._plain(event.value)
-                self._put(line, value, event.value, 1, event.anchor)
+                self._put(line, value, event.value, 1, event.anchor, is_plain=not quoted)
             case yaml.AliasEvent():
                 if event.anchor not in self._anchors:
                     raise self._refused(line, f"*{event.anchor} refers to no anchor", "an anchor above")
@@ -218,7 +219,9 @@ class _Builder:
     def _refused(self, line: int, wrong: str, expected: str) -> Exception:
         return self._problems.unusable(FileProblem(line, "", "", wrong, expected))
 
-    def _put(self, line: int, value: Any, text: str | None, size: int, anchor: str | None) -> None:
+    def _put(
+        self, line: int, value: Any, text: str | None, size: int, anchor: str | None, *, is_plain: bool = False
+    ) -> None:
         """Add a value to the innermost open list or map, or make it the root."""
         if anchor is not None:
             self._anchors[anchor] = (value, text, size)
@@ -236,18 +239,19 @@ class _Builder:
         elif above.key is None:
             if isinstance(value, Map | Listing):
                 raise self._refused(line, f"{shown(value)} as a key", "a key that is a text")
-            above.key = (line, text or "")
+            above.key = (line, text or "", is_plain)
         else:
             key, above.key = above.key, None
             self._enter(above.value, *key, value, text)
 
-    def _enter(self, into: Map, line: int, key: str, value: Any, text: str | None) -> None:
+    def _enter(self, into: Map, line: int, key: str, is_plain: bool, value: Any, text: str | None) -> None:
         place = key.replace("/", ".")
         if key in into:
             wrong = f"is in the map twice; line {into.places[place][0]} has it already"
             self._problems.found.append(FileProblem(line, key, "", wrong, "each key once"))
             return
-        if key == _MERGE:
+        # In quotes it is a key as any other. So a key of this name that somebody gave a pool leaves an export readable.
+        if is_plain and key == _MERGE:
             self._problems.found.append(FileProblem(line, _MERGE, "", "maps are not merged", "keys written out"))
             return
         into[key] = value

@@ -111,6 +111,12 @@ def test_maps_are_not_merged() -> None:
     assert [(problem.line, problem.key) for problem in problems.found] == [(3, "<<")]
 
 
+@pytest.mark.parametrize("text", ["a: {'<<': x}", 'a: {"<<": x}', '{"a": {"<<": "x"}}', "a: [<<]\n'<<': <<"])
+def test_the_sign_of_a_merge_in_quotes_is_a_key(text: str) -> None:
+    """Everybody who may write to a pool can give it an attribute with such a key, which an export writes in quotes."""
+    assert "<<" in str(parsed(text))
+
+
 def test_anchors_cannot_make_a_small_file_large() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
