@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ from headrace.pools.attributes.tree_attributes import TREE_ATTRIBUTES
 from headrace.resources import Resources
 from headrace.tree_file.pools import ConfiguredPool, TreeFile
 from headrace.tree_file.problems import UnusableFile
-from headrace.wire.pool_changes import SetOptions
+from headrace.wire.pool_changes import Set, SetOptions
 from headrace_cli.commands.pools.files import changes_between, described, exported
 from headrace_fair_share.plan.description import described as plan_described
 from tests.support.effort import few_or_many
@@ -90,6 +91,25 @@ def test_always_options_become_those_of_the_file(options: dict[str, object], bef
     assert isinstance(change, SetOptions)
     if not any("the same option" in problem.text() for problem in draft.problems):
         assert draft.tree.options == wanted
+
+
+def test_a_stored_attribute_cannot_move_a_pool_or_make_a_pool_in_an_import_of_an_export() -> None:
+    """Everybody who may write to a pool could store such an attribute, and an import of an administrator obeyed it."""
+    tree = drafted(a_tree(), create("vip", ROOT_POOL), create("own", ROOT_POOL), create("child", PoolName("own"))).tree
+    stored = {"parent": "vip", "pools": {"new": {"weight": 9}}, "other": 1}
+    settings = msgspec.structs.replace(tree.pools[PoolName("own")].settings, unrecognized=stored)
+    pools = [
+        ConfiguredPool.of(each.name, each.parent, settings) if each.name == "own" else each for each in configured(tree)
+    ]
+    read = described(exported(pools, "default", None, as_json=False).encode(), "file")
+
+    assert [(pool.name, pool.parent) for pool in read.pools] == [(pool.name, pool.parent) for pool in pools]
+    assert read.pools[1].attributes == {"other": 1}
+    (unset,) = changes_between(pools, read)
+    assert isinstance(unset, Set)
+    assert not POOL_ATTRIBUTES.changed(settings, msgspec.json.decode(unset.attributes)).value.unrecognized.keys() - {
+        "other"
+    }
 
 
 def test_pools_may_stand_in_each_other_or_name_their_parents_in_maps_or_lists_in_any_order() -> None:

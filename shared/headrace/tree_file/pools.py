@@ -140,7 +140,10 @@ def named_entries(entries: object, place: str, problems: Problems) -> Iterator[t
 
 def tree_as_map(pools: Sequence[ConfiguredPool], options: TreeOptions | None) -> dict[str, Any]:
     """Return the pools nested in each other, after the options that are set, in the form that `read_tree_file` reads."""
-    inside: dict[str, dict[str, Any]] = {pool.name: dict(pool.attributes) for pool in pools}
+    # An earlier release stored an unknown attribute of any name, also of a name that says in a file where a pool stands.
+    inside: dict[str, dict[str, Any]] = {
+        pool.name: {key: value for key, value in pool.attributes.items() if key not in _PLACES} for pool in pools
+    }
     top: dict[str, Any] = {}
     for pool in pools:
         entry = inside[pool.name]

@@ -161,6 +161,11 @@ def test_an_old_name_replaces_what_stands_under_the_new_one() -> None:
     [
         ({"total_operation_count": 5}, "did you mean max_operation_count?"),
         ({"running_operation_count": 5}, "did you mean max_running_operation_count?"),
+        ({"parent": "vip"}, "did you mean `headrace pool move`?"),
+        ({"parent/x": None}, "did you mean `headrace pool move`?"),
+        ({"pools": {"new": {"weight": 9}}}, "did you mean `headrace pool create`?"),
+        ({"pools/new/weight": 9}, "did you mean `headrace pool create`?"),
+        ({"name": "vip"}, "did you mean `headrace pool rename`?"),
         ({"weight": 0}, "a positive number that is not tiny, up to 67108864"),
         ({"max_operation_count": True}, "a whole number, 0 or more"),
         ({"max_operation_count": -1}, "a whole number, 0 or more"),

@@ -345,6 +345,10 @@ POOL_ATTRIBUTES: Final = Schema(
         "total_operation_count": "max_operation_count",
         "running_operation_count": "max_running_operation_count",
         "operation_count": "max_operation_count",
+        # In a file of pools these keys are no attributes: they say where a pool stands.
+        "name": "`headrace pool rename`",
+        "parent": "`headrace pool move`",
+        "pools": "`headrace pool create`",
     },
 )
 #: Attributes that a preset of a tree may hold.

@@ -280,7 +280,9 @@ class _Work:
             )
 
     def _keep(self, head: str, path: list[str], value: object, place: str) -> None:
-        if not self._schema.keeps(head):
+        # An earlier release may have stored a key that is not kept any more. It can be unset.
+        is_unset = value is None and head in self._values.get("unrecognized", ())
+        if not is_unset and not self._schema.keeps(head):
             raise self._schema.refuse_unknown(head, value, place)
         self._values["unrecognized"] = Data().changed(self._values["unrecognized"], [head, *path], value, place)
         if head not in self._unknown:
