@@ -550,3 +550,33 @@ def test_what_is_nested_very_deep_is_refused(depth: int, key: str) -> None:
 
     for written in (nested, listed, b"[" * depth + b"]" * depth):
         assert "pools.a" in told(a_tree(a={}), Set(PoolName("a"), written))
+
+
+@pytest.mark.parametrize("first", ["future", "metering_tags"])
+def test_a_request_changes_a_bounded_number_of_parts_of_large_maps(first: str) -> None:
+    """Each part copies its map: 35,000 parts in a request stopped fair_share for 8 s, also if their sender had no right to change them."""
+    tree = a_tree(own={})
+    parts = [{f"{first}/{n}-{k}": "x" for k in range(100)} for n in range(11)]
+    few = drafted(tree, *(set_("own", part) for part in parts[:10]))
+    many = drafted(tree, *(set_("own", part) for part in parts))
+    options = drafted(tree, set_options(**{f"{first}.{k}": "x" for k in range(1_001)}))
+
+    words = "more than 1000 keys of one request name a part of a map"
+    found = [any(words in problem.text() for problem in draft.problems) for draft in (few, many, options)]
+    assert found == [False, True, True]
+
+
+def test_parts_of_resources_are_not_counted() -> None:
+    names = [f"p{n}" for n in range(600)]
+    tree = a_tree(**{name: {} for name in names})
+    parts = {"strong_guarantee_resources/cpu": 0, "resource_limits/memory": "1G"}
+
+    assert not drafted(tree, *(set_(name, parts) for name in names)).problems
+
+
+@pytest.mark.parametrize("depth", [42, 950, 30_000])
+def test_a_key_has_a_bounded_number_of_parts(depth: int) -> None:
+    """Otherwise a flat value became a map of 950 levels, which neither `pool export` nor the HTTP API could write."""
+    (problem,) = drafted(a_tree(own={}), set_("own", {"future" + "/a" * (depth - 1): 1})).problems
+
+    assert f"the key has {depth} parts; at most 41 are allowed" in problem.text()

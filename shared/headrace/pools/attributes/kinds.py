@@ -23,7 +23,8 @@ _LARGEST_WHOLE = 2**53
 #: Lower bounds below this number are not shown, because people would take the digits of such a number to be exact.
 _TINY = 1e-6
 _LONGEST_WORD = 1_000
-_DEEPEST = 40
+#: Largest number of maps and lists inside each other, and of parts of a key below its first part.
+DEEPEST = 40
 _FLAGS: Final = {"true": True, "false": False}
 
 
@@ -240,7 +241,7 @@ def refuse_unstorable(value: object, place: str) -> None:
     lists.
     """
     level: list[object] = [value]
-    for _ in range(_DEEPEST):
+    for _ in range(DEEPEST):
         for each in level:
             if isinstance(each, int) and not -(2**63) <= each < 2**64:
                 bits = f"a whole number of {each.bit_length()} bits cannot be stored"
@@ -254,5 +255,5 @@ def refuse_unstorable(value: object, place: str) -> None:
         if not level:
             return
     raise BadInput.because(
-        place, f"the value is nested too deep; at most {_DEEPEST} levels of maps and lists are allowed"
+        place, f"the value is nested too deep; at most {DEEPEST} levels of maps and lists are allowed"
     )

@@ -16,8 +16,8 @@ from typing import Any, Final
 import msgspec
 
 from headrace.errors import BadInput, UnknownKey
-from headrace.pools.attributes.kinds import Defects, Kind
-from headrace.pools.attributes.map_kinds import Data
+from headrace.pools.attributes.kinds import DEEPEST, Defects, Kind
+from headrace.pools.attributes.map_kinds import Data, ResourceAmounts
 from headrace.suggestions import hint, is_misspelt, near
 
 #: Upper bound of the attributes that a message lists if none is similar to the unknown key.
@@ -200,6 +200,12 @@ class Schema:
         may_keep = self._keeps_unknown and bool(key) and key not in self._never
         return may_keep and not _is_misspelt(key, tuple(self.names))
 
+    def is_in_large_map(self, key: str) -> bool:
+        """True if a key names a part of a map that may have any number of keys. Such a map is copied for each change of a part."""
+        head, *path = split_key(key)
+        attribute = self.names.get(head)
+        return bool(path) and not (attribute and isinstance(attribute.kind, Record | ResourceAmounts))
+
     def similar(self, key: str) -> Sequence[str]:
         """Return the names that are most similar to an unknown key, best first."""
         return _near(key, tuple(self.names))
@@ -235,8 +241,11 @@ class _Work:
 
     def set(self, key: str, value: object) -> None:
         head, *path = split_key(key)
-        place = ".".join(part for part in (self._place, head, *path) if part)
+        place = ".".join(part for part in (self._place, head, *path[:DEEPEST]) if part)
         try:
+            if len(path) > DEEPEST:
+                many = f"the key has {len(path) + 1} parts; at most {DEEPEST + 1} are allowed"
+                raise BadInput.because(place, many)
             attribute = self._schema.names.get(head)
             if attribute is None:
                 self._keep(head, path, value, place)
