@@ -67,10 +67,10 @@ def log_reader(state: State, request: AskLogReader) -> LogReader | Refusal:
     operation = state.operations.get(request.operation)
     if operation is None:
         return queries.not_found(state, request.operation)
-    refusal = no_reading(state, operation, request.user)
+    refusal: Refusal | None = no_reading(state, operation, request.user)
     if refusal is None and request.session_in:
-        return no_sessions(state.configuration.trees, [TreeName(request.session_in)]) or LogReader()
-    return refusal or LogReader()
+        refusal = no_sessions(state.configuration.trees, [TreeName(request.session_in)])
+    return refusal or LogReader(operation.started_at_ms)
 
 
 def rights_of(state: State, request: GetRights, user: str) -> Rights | NotFound:

@@ -82,8 +82,8 @@ _encoder = msgspec.msgpack.Encoder()
 class AgentEngine:
     """The decisions of one agent process, from its start to its end."""
 
-    def __init__(self, identity: Identity, with_files: Iterable[OperationId] = ()) -> None:
-        """`with_files` names the operations whose files earlier agent processes left on this host."""
+    def __init__(self, identity: Identity, with_files: Iterable[str] = ()) -> None:
+        """`with_files` names the folders with files of operations that earlier agent processes left on this host."""
         self._identity = identity
         self.held = NodeAllocations(identity.total, identity.gpus.offered)
         self._files = OperationFiles(identity.files_folder, with_files)
@@ -272,11 +272,11 @@ class AgentEngine:
             self.pulse.want(HeartbeatReason.PERIOD)
         return self._done([], now)
 
-    def on_files(self, operation: OperationId, failure: FilesFailure | None, now: Moment) -> Outcome[None, AgentEffect]:
-        """Record that the files of an operation arrived, or could not be fetched."""
+    def on_files(self, folder: str, failure: FilesFailure | None, now: Moment) -> Outcome[None, AgentEffect]:
+        """Record that the files of an operation arrived in this folder, or could not be fetched."""
         self._jobs.hold = self._hold()
         self.pulse.want(HeartbeatReason.PERIOD)
-        return self._done(self._jobs.on_files(operation, failure), now)
+        return self._done(self._jobs.on_files(folder, failure), now)
 
     def unused_files(self) -> list[OperationId]:
         """Return the operations that have files here but no allocation; empty until the runner has reported what runs here."""

@@ -58,16 +58,15 @@ def run_order(
     False, the runner is older than the agent and makes no folders for progress files: the progress of jobs with an account is then dropped.
     """
     spec = spec_of_job(of_all, key)
-    account = identity.accounts.account_of(spec.user)
+    account, exchange = identity.accounts.account_of(spec.user), identity.exchange_folder
     host = without_account(identity.environment) if account else identity.environment
-    exchange = identity.exchange_folder
     own_folder = exchange_folder(exchange, key) if exchange and account not in ("", NO_ACCOUNT) else ""
     progress_file = exchange_file(own_folder or exchange, key, PROGRESS) if exchange else ""
     if own_folder and not makes_folders:
         own_folder, progress_file = "", _NOWHERE
     deadline_file = exchange_file(exchange, key, DEADLINE) if exchange and spec.interruptible else ""
-    own = job_environment(spec, key, allocation.id, identity.node, files) | identity.gpus.environment(allocation.gpus)
-    own = with_exchange(own, progress_file, deadline_file)
+    own = job_environment(spec, key, allocation.id, identity.node, files)
+    own = with_exchange(own | identity.gpus.environment(allocation.gpus), progress_file, deadline_file)
     argv, container, why_not = spec.argv, None, failure.why if failure is not None else ""
     try:
         argv = job_argv(spec, key)
@@ -101,6 +100,7 @@ def run_order(
         interruption_timeout_ms=spec.interruption_timeout_ms,
         terminal=spec.terminal,
         container=container,
+        operation_started_at_ms=spec.started_at_ms,
     )
 
 

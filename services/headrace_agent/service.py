@@ -228,8 +228,8 @@ class Agent:
                 self._leave.set()
             case FetchFiles():
                 self._runtime.tasks.start_soon(self._fetch, effect)
-            case RemoveFiles(operation):
-                self._runtime.tasks.start_soon(self._fetcher.remove, operation)
+            case RemoveFiles(folder):
+                self._runtime.tasks.start_soon(self._fetcher.remove, folder)
             case _:
                 assert_never(effect)
 
@@ -246,7 +246,7 @@ class Agent:
         failure = await self._fetcher.fetch(order)
         if failure is not None and failure.fault is FilesFault.HOST:
             self._look.set()
-        self._do(self.engine.on_files(order.operation, failure, self._shell.now()))
+        self._do(self.engine.on_files(order.folder, failure, self._shell.now()))
 
     def _on_over(self, operations: list[OperationId]) -> None:
         self._do(self.engine.on_over(operations, self._shell.now()))
@@ -259,7 +259,8 @@ class Agent:
         endpoints = self._runtime.endpoints
         readers = Readers(self._bus, self._runtime.clock, subjects.log_reader(self.node))
         rate = AnswerRate(self._runtime.clock)
-        logs = JobLogs(self._settings.logs(), readers, rate, self._known_attempt, self.engine.held.by_job.__contains__)
+        runs, is_apart = self.engine.held.by_job.__contains__, lambda: self.runner.tells_starts_apart
+        logs = JobLogs(self._settings.logs(), readers, rate, self._known_attempt, runs, is_apart)
         await endpoints.serve(subjects.user("*", f"job.logs.{self.node}"), ReadLog, CallerKind.USER, logs.on_read)
         refusal_of = self.engine.refusal_of_session
         sessions = JobSessions(readers, rate, self.runner, _tree(self._settings), refusal_of, self._on_session)

@@ -15,13 +15,13 @@ from typing import Final
 import msgspec
 
 from headrace.errors import BadInput
-from headrace.ids import AllocationId, OperationId, operation_id
+from headrace.ids import AllocationId, operation_id
 from headrace.runtime.engine import NS_PER_MS, Moment
 from headrace.wire.heartbeat import AllocationState, Extend, Forget, JobEnd, JobKey, Start, TakeBack
 from headrace_agent.allocations.allocation import Allocation, AllocationEvent
 from headrace_agent.allocations.node_allocations import NodeAllocations
 from headrace_agent.effects import AgentEffect, Identity, LogRecord, Reconnect, SendToRunner, line_about, line_about_end
-from headrace_agent.files.operation_files import FilesFailure, FilesFault, OperationFiles
+from headrace_agent.files.operation_files import FilesFailure, FilesFault, OperationFiles, operation_of
 from headrace_agent.run_order import interrupt_order, run_order
 from headrace_agent.runner.protocol import Acknowledge, Recall, Run, RunAhead, Started
 
@@ -176,7 +176,7 @@ class StartsAndEnds:
         for allocation in self._held.waiting():
             if self.hold:
                 effects.append(self._give_back(allocation, self.hold))
-            elif self._files.is_coming(allocation.operation):
+            elif self._files.is_coming(self._held.specs.get(allocation.operation)):
                 continue
             elif self._held.free().dominates(allocation.resources):
                 why = self._why_no_gpus(allocation.resources.gpu)
@@ -189,9 +189,10 @@ class StartsAndEnds:
                 break
         return effects
 
-    def on_files(self, operation: OperationId, failure: FilesFailure | None) -> list[AgentEffect]:
+    def on_files(self, folder: str, failure: FilesFailure | None) -> list[AgentEffect]:
         """Record that the files of an operation arrived or could not be fetched. Its waiting jobs then start, fail, or are returned."""
-        self._files.fetched(operation, failure)
+        self._files.fetched(folder, failure)
+        operation = operation_of(folder)
         effects: list[AgentEffect] = []
         if failure is not None:
             effects.append(
@@ -242,8 +243,8 @@ class StartsAndEnds:
 
     def run_order(self, allocation: Allocation, key: JobKey) -> Run:
         """Return the order by which the runner starts a job of the allocation."""
-        spec, failure = self._held.specs[allocation.operation], self._files.failure_of(allocation.operation)
-        files, makes_folders = self._files.folder_of(spec), self.makes_folders
+        spec = self._held.specs[allocation.operation]
+        failure, files, makes_folders = self._files.failure_of(spec), self._files.folder_of(spec), self.makes_folders
         return run_order(self._identity, allocation, key, spec, files, failure, makes_folders=makes_folders)
 
     def _give_back(self, allocation: Allocation, why: str) -> LogRecord:

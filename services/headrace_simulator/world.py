@@ -250,7 +250,7 @@ class World:
     def _kept(self, run: JobRun) -> Run:
         spec = self._source.specs[run.operation]
         size = spec.size_of(run.index)
-        note = AdoptionNote(size, spec.job_spec(run.operation, self._source.users[run.operation]))
+        note = AdoptionNote(size, spec.job_spec(run.operation, self._source.users[run.operation], 0))
         job = JobKey(run.operation, run.index, run.attempt)
         allocation = f"kept-{run.operation}-{run.index}"
         return kept_run(job, allocation, note, size.cpu, size.memory)

@@ -103,10 +103,10 @@ async def test_each_fails_its_own_operation_and_the_agent_goes_on(tmp_path: Path
 class Faulty(OperationFolders):
     """Fails in ways that nobody has thought of."""
 
-    def unpack(self, operation: OperationId, archive: str, account: str) -> None:
+    def unpack(self, name: str, archive: str, account: str) -> None:
         raise RecursionError("x" * 10_000)
 
-    def remove(self, operation: OperationId) -> None:
+    def remove(self, name: str) -> None:
         raise RecursionError
 
     def remove_left_over(self) -> None:
@@ -123,7 +123,7 @@ async def test_a_defect_of_the_agent_ends_the_operation_whose_files_it_works_on(
     with nats_server(jetstream=False) as server:
         async with a_store(server, {operation: HARMLESS}), bus_as(server, "node", NODE) as bus:
             fetcher = FilesFetcher(bus, SystemClock(), NODE, folders, AccountMapping())
-            failure = await fetcher.fetch(FetchFiles(operation, archive_of(HARMLESS), "ada"))
+            failure = await fetcher.fetch(FetchFiles(operation, archive_of(HARMLESS), "ada", operation))
             await fetcher.remove(operation)
             with anyio.fail_after(20), pytest.raises(KeyError, match="asked"):
                 await fetcher.remove_unused(is_asked, lambda _: None)

@@ -141,7 +141,7 @@ class Desk:
         incarnation: str = "life-1",
         picture: bool = True,
         now_ms: int = 0,
-        with_files: Sequence[OperationId] = (),
+        with_files: Sequence[str] = (),
         largest_log_cap_bytes: int = 2**60,
         exchange_folder: str = "",
         gpus: HostGpus = _NO_GPUS,

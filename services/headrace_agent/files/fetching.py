@@ -21,7 +21,7 @@ from headrace.wire.codec import BadMessage, encode
 from headrace.wire.files import AskOver, FetchPiece, Over, Piece
 from headrace.wire.refusals import Busy, NotFound, NotReady, Refusal, decode_answer
 from headrace_agent.files.folders import OperationFolders
-from headrace_agent.files.operation_files import FetchFiles, FilesFailure, FilesFault, files_failure
+from headrace_agent.files.operation_files import FetchFiles, FilesFailure, FilesFault, files_failure, operation_of
 from headrace_agent.host.account_mapping import AccountMapping
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -52,12 +52,12 @@ class FilesFetcher:
         """Fetch and unpack the files of an operation. Return None, or the reason if that fails."""
         async with self._turns:
             try:
-                with self._folders.archive(order.operation) as path:
+                with self._folders.archive(order.folder) as path:
                     failure = await self._download(order, path)
                     if failure is not None:
                         return failure
                     account = self._accounts.account_of(order.user)
-                    unpack = partial(self._folders.unpack, order.operation, path, account)
+                    unpack = partial(self._folders.unpack, order.folder, path, account)
                     await anyio.to_thread.run_sync(unpack, abandon_on_cancel=True)
             except UnusableArchive as error:
                 return files_failure(FilesFault.LOST, f"its files cannot be unpacked: {error}")
@@ -93,20 +93,20 @@ class FilesFetcher:
                 if isinstance(answer, Over):
                     on_over(answer.operations)
 
-    async def remove(self, operation: OperationId) -> None:
-        """Remove the files of an operation."""
-        if await self._try(self._folders.remove, operation):
-            logger().info("files removed", operation=operation)
+    async def remove(self, folder: str) -> None:
+        """Remove a folder with the files of an operation."""
+        if await self._try(self._folders.remove, folder):
+            logger().info("files removed", operation=operation_of(folder))
 
-    async def _try(self, remove: Callable[..., None], *about: OperationId) -> bool:
-        """Call `remove` in a thread, for the operations `about`. Log an error, and return False if there was one.
+    async def _try(self, remove: Callable[..., None], *about: str) -> bool:
+        """Call `remove` in a thread, for the folders `about`. Log an error, and return False if there was one.
 
         After an error the agent continues, and the next agent process tries again.
         """
         try:
             await anyio.to_thread.run_sync(remove, *about)
         except Exception as error:
-            logger().error("files not removed", operations=about, exception=error)
+            logger().error("files not removed", folders=about, exception=error)
             return False
         return True
 

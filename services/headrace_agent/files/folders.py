@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.errors import BadInput
-from headrace.ids import OperationId, operation_id
+from headrace_agent.files.operation_files import operation_of
 from headrace_agent.files.unpacking import FilesOwner, unpack
 from headrace_agent.host.own_folder import make_own_folder
 from headrace_agent.runner.files.removal import Removal
@@ -42,13 +42,14 @@ class OperationFolders:
         self._lock = threading.Lock()
         self._removal: Removal | None = None
 
-    def found(self) -> list[OperationId]:
-        """Return the operations whose files exist here."""
+    def found(self) -> list[str]:
+        """Return the names of the folders with files of operations."""
         found = []
         with suppress(OSError):
             for name in os.listdir(self.folder):
                 with suppress(BadInput):
-                    found.append(operation_id(name))
+                    operation_of(name)
+                    found.append(name)
         return found
 
     def remove_left_over(self) -> None:
@@ -65,19 +66,19 @@ class OperationFolders:
             self._empty_trash()
 
     @contextmanager
-    def archive(self, operation: OperationId) -> Iterator[str]:
-        """Provide a path to which the archive of an operation can be written. The archive is removed afterwards. Raises OSError."""
+    def archive(self, name: str) -> Iterator[str]:
+        """Provide a path to which the archive for the folder `name` can be written. The archive is removed afterwards. Raises OSError."""
         self._make()
-        path = f"{self.folder}/{_UNFINISHED}{operation}.archive"
+        path = f"{self.folder}/{_UNFINISHED}{name}.archive"
         try:
             yield path
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(path)
 
-    def unpack(self, operation: OperationId, archive: str, account: str) -> None:
-        """Unpack an archive for `account`; empty: for the agent's own account. Raises `UnusableArchive`, OSError."""
-        new = f"{self.folder}/{_UNFINISHED}{operation}"
+    def unpack(self, name: str, archive: str, account: str) -> None:
+        """Unpack an archive into the folder `name` for `account`; empty: for the agent's own account. Raises `UnusableArchive`, OSError."""
+        new = f"{self.folder}/{_UNFINISHED}{name}"
         self._remove(new)
         os.mkdir(new, 0o700)
         try:
@@ -90,14 +91,14 @@ class OperationFolders:
                     os.fchown(folder, owner.uid, owner.gid)
             finally:
                 os.close(folder)
-            os.rename(new, f"{self.folder}/{operation}")
+            os.rename(new, f"{self.folder}/{name}")
         except BaseException:
             self._remove(new)
             raise
 
-    def remove(self, operation: OperationId) -> None:
-        """Remove the files of an operation. What cannot be removed is left for the next agent process."""
-        self._remove(f"{self.folder}/{operation}")
+    def remove(self, name: str) -> None:
+        """Remove a folder with files. What cannot be removed is left for the next agent process."""
+        self._remove(f"{self.folder}/{name}")
 
     def _make(self) -> None:
         """Make the root folder and the boot's folder in it. Raises OSError, also if one of them exists and belongs to another account."""

@@ -17,6 +17,7 @@ from headrace.errors import BadInput
 from headrace.ids import operation_id
 from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.files.job_log import Stream, log_name
+from headrace_agent.runner.files.start_folder import folder_of_start
 
 LARGEST_CHUNK_BYTES = 1024 * 1024
 #: Largest number of tries of one read. A try fails if the log is rotated while its files are opened.
@@ -43,15 +44,18 @@ class _Part(NamedTuple):
     size: int
 
 
-def read_log(folder: str, job: JobKey, stream: Stream, offset: int = 0, limit: int = 64 * 1024) -> LogPiece:
+def read_log(
+    folder: str, job: JobKey, stream: Stream, offset: int = 0, limit: int = 64 * 1024, *, started_at_ms: int = 0
+) -> LogPiece:
     """Read at most `limit` bytes (and at most `LARGEST_CHUNK_BYTES`) from `offset`. A negative offset counts from the end.
 
+    `started_at_ms` is the start of the operation, as in `folder_of_start`.
     For an offset past the end, the piece has no data, and `next_offset` is that offset. Raises `BadInput` for an illegal id or stream,
     OSError if the files cannot be read.
     """
     _check(job, stream)
     limit = max(0, min(limit, LARGEST_CHUNK_BYTES))
-    logs = _open_folder(folder, job.operation)
+    logs = _open_folder(folder, folder_of_start(job.operation, started_at_ms))
     if logs is None:
         return LogPiece(b"", max(0, offset), 0, exists=False)
     try:
@@ -69,10 +73,10 @@ def read_log(folder: str, job: JobKey, stream: Stream, offset: int = 0, limit: i
     raise BlockingIOError(errno.EAGAIN, "the log is rotated faster than it can be read", f"{folder}/{job.operation}")
 
 
-def newest_attempt(folder: str, operation: str, index: int) -> int | None:
+def newest_attempt(folder: str, operation: str, index: int, *, started_at_ms: int = 0) -> int | None:
     """Return the highest attempt of a job that has a log here, or None. Raises `BadInput` for an illegal id."""
     _check(JobKey(operation_id(operation), index), "stdout")
-    logs = _open_folder(folder, operation)
+    logs = _open_folder(folder, folder_of_start(operation, started_at_ms))
     if logs is None:
         return None
     try:
@@ -83,9 +87,9 @@ def newest_attempt(folder: str, operation: str, index: int) -> int | None:
     return max(attempts, default=None)
 
 
-def _open_folder(folder: str, operation: str) -> int | None:
+def _open_folder(folder: str, name: str) -> int | None:
     try:
-        return os.open(f"{folder}/{operation}", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        return os.open(f"{folder}/{name}", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except FileNotFoundError:
         return None
 

@@ -92,6 +92,7 @@ class RunnerEngine:
             answers_pings=True,
             makes_folders=True,
             has_sessions=True,
+            tells_starts_apart=True,
         )
         return Outcome(None, [SendToAgent(picture)])
 

@@ -21,6 +21,7 @@ from headrace.wire.heartbeat import AccountName, JobEnd, JobKey, UnixMillis
 from headrace.wire.preemption import InterruptSignal
 from headrace.wire.sessions import SessionTurn
 from headrace.wire.start_stages import StartRecord
+from headrace_agent.runner.files.start_folder import folder_of_start
 
 #: Upper bound in bytes of one frame to the runner; a longer frame closes the connection.
 LARGEST_REQUEST_BYTES = 4 * 1024 * 1024
@@ -101,6 +102,13 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     terminal: bool = False
     #: The container that the job's command starts; None: the job runs without a container.
     container: RunContainer | None = None
+    #: Unix time of the start of the job's operation in milliseconds, which is part of the name of its log folder; 0: not known.
+    operation_started_at_ms: UnixMillis = 0
+
+    @property
+    def log_folder(self) -> str:
+        """The name of the folder with the logs of the operation, in the logs folder."""
+        return folder_of_start(self.job.operation, self.operation_started_at_ms)
 
 
 class RunAhead(msgspec.Struct, frozen=True, tag="run_ahead"):
@@ -239,6 +247,8 @@ class FullReport(msgspec.Struct, frozen=True, tag="picture"):
     makes_folders: bool = False
     #: True if the runner answers `Turn`.
     has_sessions: bool = False
+    #: True if the runner keeps the logs of an operation apart from the logs of earlier operations with the same id.
+    tells_starts_apart: bool = False
 
 
 class Turned(msgspec.Struct, frozen=True, tag="turned"):

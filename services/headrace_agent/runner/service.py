@@ -375,10 +375,11 @@ class Runner:
             self._take(self._engine.on_exited(job, exit, self._host.processes.now()))
 
     def _make_room(self) -> None:
-        operation = self._jobs.retention.next_to_go()
-        if operation is not None:
+        folder = self._jobs.retention.next_to_go()
+        if folder is not None:
+            operation = folder.partition(".")[0]
             try:
-                self._removal.remove(f"{self._settings.logs}/{operation}")
+                self._removal.remove(f"{self._settings.logs}/{folder}")
                 self._log.info(
                     "logs removed", operation=operation, why="the logs of all jobs together took too much space"
                 )

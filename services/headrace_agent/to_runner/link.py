@@ -91,6 +91,8 @@ class RunnerLink:
         self._silence = RunnerSilence()
         #: True if the runner answers `Ping`.
         self._answers_pings = False
+        #: True if the runner that sent the newest full report keeps the logs of operations with the same id apart.
+        self.tells_starts_apart = True
         #: True if a `Ping` was sent and its `Pong` has not arrived.
         self._has_pinged = False
         #: Number of open sessions, as the runner last reported it.
@@ -261,6 +263,7 @@ class RunnerLink:
                     if isinstance(message, FullReport):
                         self._told_by, self._answers_pings = connection, message.answers_pings
                         self._turns = Turns() if message.has_sessions else None
+                        self.tells_starts_apart = message.tells_starts_apart
                     self._on_message(message)
             except Exception as error:
                 failure = error

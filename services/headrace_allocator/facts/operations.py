@@ -70,13 +70,13 @@ class Operation:
         "drawing", "ends_running_jobs", "fair_share", "fitting", "gang", "groups", "held", "id", "in_doubt", "in_fifo_pool",
         "is_graceful", "job_spec", "job_spec_bytes", "kinds", "limited", "outcomes", "owed", "preemption_priority",
         "progress", "rank", "refused_size", "release_told", "rest", "returning", "running_jobs", "schedulable", "share", "slots", "spec",
-        "starvation", "state", "suspended", "times_seen_to", "total", "unconfirmed", "user", "yields",
+        "started_at_ms", "starvation", "state", "suspended", "times_seen_to", "total", "unconfirmed", "user", "yields",
     )  # fmt: skip
 
     def __init__(self, live: LiveOperation, arrival: int, own_term: int) -> None:
         #: `rest`: facts by which a heartbeat's decision recognizes that the operation's allocations need no order.
         self.rest, self._mean_job_ms = Rest(math.inf), math.inf
-        self.id, self.user = live.operation, live.user
+        self.id, self.user, self.started_at_ms = live.operation, live.user, live.started_at_ms
         self.slots = JobSlots.from_ledger(live, own_term=own_term)
         #: State of the gang; None if the operation has no gang.
         self.gang = Gang() if self.slots.has_gang else None
@@ -137,7 +137,7 @@ class Operation:
         """Take over a spec and prepare the part of it that is sent to nodes, with its encoded length."""
         self.spec, self.limited = spec, spec.resource_limits != NOTHING
         self.is_graceful = spec.preemption_mode is _GRACEFUL
-        self.job_spec = spec.job_spec(self.id, self.user)
+        self.job_spec = spec.job_spec(self.id, self.user, self.started_at_ms)
         self.job_spec_bytes = len(encode(self.job_spec))
         self._most_held: Resources | None = None
         self._options_at = self.rest.cut_at = NO_RULES_YET

@@ -374,6 +374,9 @@ class JobSpec(msgspec.Struct, frozen=True):
     image: ImageName = ""
     #: The tasks of the operation: the index of a job says which command it runs. Empty: all jobs run `argv`.
     tasks: Tasks = []
+    #: Unix time of the operation's start in milliseconds. It distinguishes operations that had the same id one after the other. 0: not
+    #: known, from an allocator of a former release.
+    started_at_ms: UnixMillis = 0
 
 
 class Start(msgspec.Struct, frozen=True, gc=False):

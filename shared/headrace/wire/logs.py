@@ -51,6 +51,10 @@ class AskLogReader(msgspec.Struct, frozen=True):
 class LogReader(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     """The person may read the output, or have the session. If not, the answer is a refusal instead, which the agent gives to the person."""
 
+    #: Unix time of the operation's start in milliseconds, as in `JobSpec`. The person may read the output of this operation only, and
+    #: not that of an earlier operation with the same id.
+    started_at_ms: Counter = 0
+
 
 class LogChunk(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     """Bytes of a log. The first byte has the offset `next_offset - len(data)`.

@@ -299,7 +299,7 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         weight = self.scheduling_options_per_pool_tree.get(tree, PerTree()).weight or self.weight
         return msgspec.structs.replace(self, tree=tree, pool=pool, weight=weight)
 
-    def job_spec(self, operation: OperationId, user: str) -> JobSpec:
+    def job_spec(self, operation: OperationId, user: str, started_at_ms: int) -> JobSpec:
         """Return the part of the spec that a node needs to run a job of this operation."""
         return JobSpec(
             operation=operation,
@@ -324,4 +324,5 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
             terminal=self.terminal,
             image=self.image,
             tasks=self.tasks,
+            started_at_ms=started_at_ms,
         )

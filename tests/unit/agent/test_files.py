@@ -32,7 +32,7 @@ def test_files_are_fetched_once_and_jobs_start_when_they_are_there() -> None:
     desk = waiting_desk()
     desk.turn(start("b", [2], told=WITH_FILES), start("c", [0], operation=OTHER))
 
-    assert desk.all(FetchFiles) == [FetchFiles(WITH_FILES.operation, ARCHIVE, "ada")]
+    assert desk.all(FetchFiles) == [FetchFiles(WITH_FILES.operation, ARCHIVE, "ada", OPERATION)]
     assert desk.runs == [job(0, OTHER)], "jobs of others do not wait for them"
 
     come(desk)
@@ -117,3 +117,19 @@ def test_after_a_restart_nothing_is_asked_about_until_it_is_known_what_runs() ->
     desk.turn(start("a", [0], told=WITH_FILES))
     assert desk.all(FetchFiles) == []
     assert desk.runs == [job(0)]
+
+
+def test_an_operation_gets_no_files_of_an_earlier_operation_with_its_id() -> None:
+    desk = Desk(with_files=[f"{OPERATION}.1000"])
+    later = msgspec.structs.replace(WITH_FILES, user="ben", started_at_ms=2000)
+    desk.turn(start("a", [0], told=later))
+
+    assert desk.all(FetchFiles) == [FetchFiles(OPERATION, ARCHIVE, "ben", f"{OPERATION}.2000")]
+    assert desk.runs == []
+    desk.do(desk.engine.on_files(f"{OPERATION}.2000", None, desk.now()))
+    assert desk.told(Run)[-1].working_directory.endswith(f"/{OPERATION}.2000")
+
+    desk.ended(end_of(job(0)))
+    desk.turn(forget=Forget(ends=[job(0)], allocations=[AllocationId("a")]))
+    desk.do(desk.engine.on_over([OPERATION], desk.now()))
+    assert desk.all(RemoveFiles) == [RemoveFiles(f"{OPERATION}.1000"), RemoveFiles(f"{OPERATION}.2000")]

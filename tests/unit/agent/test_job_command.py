@@ -65,7 +65,7 @@ def test_a_job_has_command_and_environment_of_its_task_and_the_note_has_the_task
 def test_an_agent_that_knows_no_tasks_finds_no_program_to_run() -> None:
     """An older agent drops the field."""
     whole = with_tasks(OperationSpec(PoolName("p"), ["true"]), [Task("server", ["true"])])
-    older = msgspec.structs.replace(whole.job_spec(OperationId("op"), "anna"), tasks=[])
+    older = msgspec.structs.replace(whole.job_spec(OperationId("op"), "anna", 0), tasks=[])
     with pytest.raises(FileNotFoundError, match="several tasks"):
         subprocess.run(job_command(older, key(0)), check=False)
 

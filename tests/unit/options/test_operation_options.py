@@ -70,7 +70,7 @@ def test_what_an_operation_has_by_tree_is_what_it_has_there() -> None:
 def job(options: Options) -> object:
     """All that a node is told of a job."""
     spec = msgspec.structs.replace(OperationSpec(PoolName("a"), ["true"]), **options)
-    return msgspec.to_builtins(spec.job_spec(OperationId("one"), "anna"))
+    return msgspec.to_builtins(spec.job_spec(OperationId("one"), "anna", 0))
 
 
 case("argv", ["false"])(job)

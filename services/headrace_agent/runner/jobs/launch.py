@@ -164,8 +164,8 @@ class Launcher:
     def _prepare(self, run: Run, account: Account | None) -> str:
         """Make everything that the job needs on disk. Return its scratch folder, or an empty string if it needs none."""
         try:
-            if not self._retention.holds(run.job.operation):
-                self._log_folders.open(run.job.operation)
+            if not self._retention.holds(run.log_folder):
+                self._log_folders.open(run.log_folder)
             self._host.files.check_room(self._settings.logs, _LEAST_ROOM_BYTES)
             self._kept.write_job(JobRecord(run.job, run.allocation, self.boot, run.start))
             self._isolation.prepare(run)

@@ -116,7 +116,7 @@ class ProcessTable:
         Return the job's process if it runs its program by now; else `on_start` returns the process later. Raises `NotStarted`.
         """
         launched = self._starts.begin(run)
-        self.retention.job_started(run.job.operation, self._host.processes.now().wall_ms / 1000)
+        self.retention.job_started(run.log_folder, self._host.processes.now().wall_ms / 1000)
         if launched is not None:
             self._add(run, launched)
         return launched
@@ -148,11 +148,11 @@ class ProcessTable:
         self._starts.kill_all(self.known_pids)
 
     def _did_not_start(self, run: Run) -> None:
-        self.retention.job_ended(run.job.operation, self._host.processes.now().wall_ms / 1000)
+        self.retention.job_ended(run.log_folder, self._host.processes.now().wall_ms / 1000)
 
     def _add(self, run: Run, launched: Launched) -> None:
         process = _Process(run, launched)
-        folder = f"{self._settings.logs}/{run.job.operation}"
+        folder = f"{self._settings.logs}/{run.log_folder}"
         cap = run.log_cap_bytes or self._settings.log_cap_bytes
         pipes = ((launched.stdout_fd, "stdout"), (launched.stderr_fd, "stderr"))
         # If the job has a terminal, its session reads the output, not this table.
@@ -370,7 +370,7 @@ class ProcessTable:
             return
         try:
             grown = process.streams[fd].write(self._view[:count])
-            self.retention.grew(process.run.job.operation, grown)
+            self.retention.grew(process.run.log_folder, grown)
         except LogUnwritable as error:
             process.failure = str(error)
 
@@ -397,7 +397,7 @@ class ProcessTable:
     def _conclude(self, process: _Process, now: Moment, *, is_left: bool) -> JobExit:
         job = process.run.job
         del self._jobs[job]
-        self.retention.job_ended(job.operation, now.wall_ms / 1000)
+        self.retention.job_ended(process.run.log_folder, now.wall_ms / 1000)
         usage = self._isolation.usage(process.run)
         if not self._isolation.remove(job):
             self._to_remove.append(job)
