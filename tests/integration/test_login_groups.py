@@ -19,10 +19,11 @@ from headrace.access.permissions import Party
 from headrace.access.routes import PartyKind
 from headrace.access.token_text import read_token_text
 from headrace.bus import CredentialRefused, RequestTimeout
-from headrace.client import Client, NotAdmitted
+from headrace.client import Client, NotAdmitted, Refused
 from headrace.client import connect as connect_client
 from headrace.errors import BadInput
 from headrace.ids import GroupName
+from headrace.wire.access_tokens import CreateToken, TokenCreated, proof_of
 from headrace.wire.groups import GroupOfPerson, GroupSource
 from headrace_admission.groups.lookups import GroupLookups
 from headrace_admission.nodes.keys_file import read_authority
@@ -126,6 +127,20 @@ async def test_with_other_groups_the_former_credential_is_revoked(cluster: Clust
         await anyio.to_thread.run_sync(lambda: add_user("ada", cluster=cluster.folder))
         async with connected(cluster, "ada") as anew:
             await until_groups(anew, [])
+
+
+async def test_a_revoked_credential_makes_no_token_with_its_groups(cluster: Cluster) -> None:
+    former, key = cluster.issued("client/people/ada/credential"), new_user_key()
+    await anyio.to_thread.run_sync(lambda: add_user("ada", cluster=cluster.folder, groups=""))
+    proof = proof_of("ada", key.public)
+    own_proof = SigningKey.from_seed(former.seed).sign(proof)
+    with admission(cluster):
+        async with connected(cluster, "ada") as ada:
+            request = CreateToken(key.public, key.sign(proof), former.jwt, own_proof)
+            with pytest.raises(Refused, match="revoked credential"):
+                await ada._asker.ask("token.create", request, TokenCreated)
+            token = read_token_text((await ada.tokens.create()).text).credential
+            assert jwt.groups_in(jwt.claims_of(token.jwt)) == ()
 
 
 async def test_groups_of_a_credential_end_with_it(cluster: Cluster) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 import anyio
 
 from headrace.access.account_authority import AccountAuthority
+from headrace.access.jwt import claims_of
 from headrace.access.key_credential import PERSON_LOGIN
 from headrace.access.nkeys import is_signed, user_key
 from headrace.access.permissions import Party
@@ -53,7 +54,8 @@ class PersonTokens:
     async def create(self, request: CreateToken, user: UserName, now: Moment) -> TokenCreated | Refusal:
         """Sign a credential for the key of a new token.
 
-        The token is revoked together with the credential with which the person asks for it.
+        The token is revoked together with the credential with which the person asks for it, and has the groups of that credential. The
+        credential in the request need not be the one of the connection: a person may have kept a credential that was revoked.
         """
         proof, now_s = proof_of(user, request.key), now.wall_ms // 1000
         try:
@@ -68,6 +70,8 @@ class PersonTokens:
             )
         if own is None or not is_own:
             return BadRequest("jwt", "(a credential)", f"the credential that {user} was given, which is not a token")
+        if await self._revocations.is_revoked(own, int(claims_of(request.jwt)["iat"])):
+            return BadRequest("jwt", "(a revoked credential)", f"the newest credential that {user} was given")
         end_ms = now.wall_ms + request.lifetime_ms
         wanted = PersonToken(user, request.name, request.read_only, now.wall_ms, end_ms, own)
         async with self._making:

@@ -63,12 +63,19 @@ class Revocations:
         self._not_sent = ""
         #: Keys that sign the JWTs of the account's users, according to the server; empty before the first answer.
         self.signers: frozenset[str] = frozenset()
+        #: The keys that the server has revoked, as far as is known, each with the Unix time in seconds up to which it is revoked.
+        self._revoked: dict[str, int] = {}
         #: The records of the bucket when they were last read.
         self._records: dict[str, Record] = {}
         #: Pauses that this process has begun and that are not over, whether they were recorded or not.
         self._pauses: dict[str, HeldOutKey] = {}
         #: Unix time in seconds at which the first of the present pauses ends.
         self._next_end_s = math.inf
+
+    async def is_revoked(self, key: str, issued_at_s: int) -> bool:
+        """Ask the server whether it has revoked the JWT that was issued for a key at this Unix time in seconds. Raises `BusError`."""
+        await self.send()
+        return self._revoked.get(key, -1) >= issued_at_s
 
     async def revoke(self, node: NodeName, key: str) -> None:
         """Revoke a node's key and end its connection. Raises `BusError`. If the key was stored but not sent, `keep` sends it later."""
@@ -140,6 +147,7 @@ class Revocations:
                 self.signers = jwt.signers_of(claims)
                 revoked = revoked_in(records, jwt.revoked_by(claims))
                 lasting = {key: until_s for key, until_s in revoked.items() if now_s <= until_s}
+                self._revoked = {**jwt.revoked_by(claims), **lasting}
                 return self._authority.account_jwt(known, lasting, now_s)
 
             if await push_account_jwt(system, self._authority.account, next_jwt):
