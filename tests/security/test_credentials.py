@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
@@ -18,6 +20,9 @@ from headrace.access.permissions import Party
 from headrace.access.routes import PartyKind
 from headrace_cli.agent.token import new_user_key
 from headrace_cli.cluster.command import push
+from headrace_cli.cluster.folder import ClusterFolder
+from headrace_cli.persons import users
+from headrace_cli.persons.users import add as add_user
 from headrace_cli.persons.users import remove as remove_user
 from tests.support.bare_connection import BareConnection, NotLetIn
 from tests.support.secured_cluster import Cluster, Server
@@ -137,3 +142,64 @@ def test_a_removed_person_and_a_removed_node_are_cut_off_at_once_and_stay_out(cl
     for place in ("client/people/ben/credential", "client/nodes/n2/credential"):
         with connection(cluster, cluster.issued(place)) as other:
             assert other.flush() == []
+
+
+class PowerLoss(BaseException):
+    """Ends a command between two of its steps."""
+
+
+def lose_power(*_: object, **__: object) -> NoReturn:
+    raise PowerLoss
+
+
+async def lose_power_before_the_server_is_told(_: Path) -> NoReturn:
+    raise PowerLoss
+
+
+STEPS = [
+    (ClusterFolder, "write", lose_power),
+    (users, "tell_server", lose_power_before_the_server_is_told),
+    (shutil, "rmtree", lose_power),
+]
+
+
+@pytest.mark.parametrize("step", range(len(STEPS)))
+def test_an_interrupted_removal_of_a_person_is_completed_by_the_next(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    person = f"dora-{step}"
+    add_user(person, cluster=cluster.folder)
+    credential = cluster.issued(f"client/people/{person}/credential")
+    with connection(cluster, credential) as connected:
+        assert connected.flush() == []
+        with monkeypatch.context() as patched:
+            patched.setattr(*STEPS[step])
+            with pytest.raises(PowerLoss):
+                remove_user(person, cluster=cluster.folder)
+        # The commands in between neither let the person in again nor are refused.
+        cluster.init()
+        remove_user(person, cluster=cluster.folder)
+        assert connected.wait_closed() == "-ERR 'User Authentication Revoked'"
+    with pytest.raises(NotLetIn):
+        connection(cluster, credential)
+    add_user(person, cluster=cluster.folder)
+    with connection(cluster, cluster.issued(f"client/people/{person}/credential")) as again:
+        assert again.flush() == []
+
+
+@pytest.mark.parametrize("step", range(2))
+def test_an_interrupted_change_of_groups_is_completed_by_the_next(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    person = f"finn-{step}"
+    add_user(person, cluster=cluster.folder, groups="leads")
+    former = cluster.issued(f"client/people/{person}/credential")
+    with monkeypatch.context() as patched:
+        patched.setattr(*STEPS[step])
+        with pytest.raises(PowerLoss):
+            add_user(person, cluster=cluster.folder, groups="")
+    add_user(person, cluster=cluster.folder, groups="")
+    with pytest.raises(NotLetIn):
+        connection(cluster, former)
+    with connection(cluster, cluster.issued(f"client/people/{person}/credential")) as again:
+        assert again.flush() == []

@@ -115,6 +115,9 @@ class Operator:
         self._issued: dict[str, str] = {}
 
     def let_in(self, party: Party, file: Path, user: str) -> None:
+        known = read_key_credential(file.read_text(encoding="utf-8")) if file.exists() else None
+        if known is not None and SigningKey.from_seed(known.seed).public in _revoked_in(self._folder / _ACCOUNT_WORD):
+            file.unlink()  # The server admits no credential with a revoked key, so the party needs another key.
         key, _ = self._issue(file, self._account, lambda key: jwt.user_claims(key.public, user, party))
         self._issued[user] = key.public
 
@@ -180,6 +183,11 @@ class Operator:
     def account(self) -> str:
         """Return the public key of the account."""
         return self._account.public
+
+    @property
+    def has_revoked(self) -> bool:
+        """True if any key of the account is revoked."""
+        return bool(_revoked_in(self._folder / _ACCOUNT_WORD))
 
     def jwt_after(self, known: str) -> str | None:
         """Return the account JWT that must replace `known`, the account JWT of the server.

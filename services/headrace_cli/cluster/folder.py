@@ -142,10 +142,6 @@ class ClusterFolder:
             raise BadInput.because(
                 "--groups", "this cluster has no operator, so its credentials name no groups. Use `headrace group add`"
             )
-        if tuple(groups) != self.groups_of(name):
-            # Remove the credential, so that `write` makes a credential with a new key. With the same key, the server would accept the
-            # former JWT, with the former groups, until that JWT is revoked.
-            (self.person(name) / CREDENTIAL_FILE).unlink(missing_ok=True)
         self._groups[name] = tuple(groups)
 
     def write(
@@ -156,10 +152,13 @@ class ClusterFolder:
         people: Sequence[UserName] = (),
         consumers: Sequence[Consumer] = (),
         *,
+        removed: Sequence[UserName] = (),
         has_operator: bool = False,
         tls: Path | None = None,
     ) -> list[NodeName]:
         """Write all files and return the nodes that the server admits. Agents in `beside` get only a credential, no settings.
+
+        The credentials of the people in `removed` are revoked; their folders stay.
 
         Raises OSError, and `BadInput` for a node in both folders of nodes, a person with the name of the administrator or of a consumer,
         or monitoring that other hosts could reach.
@@ -175,7 +174,7 @@ class ClusterFolder:
         client = self._folder(self._path / "client")
         self._let_in(Party(kind=PartyKind.PERSON), client, "headrace")
         self._write_endpoint(client, holder, url, authority)
-        self._let_people_in(people, consumers, url, authority)
+        self._let_people_in(people, removed, consumers, url, authority)
         provisioner = PartyKind.PROVISIONER
         folder = self._folder(self._path / provisioner.value)
         self._let_in(Party(kind=provisioner), folder, provisioner.value)
@@ -203,17 +202,27 @@ class ClusterFolder:
         return sorted(names)
 
     def _let_people_in(
-        self, people: Sequence[UserName], consumers: Sequence[Consumer], url: str, authority: str
+        self,
+        people: Sequence[UserName],
+        removed: Sequence[UserName],
+        consumers: Sequence[Consumer],
+        url: str,
+        authority: str,
     ) -> None:
-        """Admit people and consumers: those that are wanted, and those that have a folder already."""
+        """Admit people and consumers: those that are wanted, and those that have a folder already, without the people in `removed`."""
         known = self._known_or_new(self._folder(self._path / "client" / "people"), people)
-        logins = {path: user_name(path.name) for path in known}
+        logins = {path: user_name(path.name) for path in known if path.name not in removed}
         chosen = (each for each in Consumer if each in consumers or (self._path / each).exists())
         consuming = {self._path / each: each for each in chosen}
         for path, person in {**logins, **{path: each.user for path, each in consuming.items()}}.items():
             folder = self._folder(path)
             if path not in consuming or consuming[path].has_credential:
-                groups = self._groups[person] if person in self._groups else self.groups_of(person)
+                groups = had_groups = self.groups_of(person)
+                if person in self._groups and self._groups[person] != had_groups:
+                    groups = self._groups[person]
+                    # Remove the credential, so that a credential with a new key is made. With the same key, the server would accept the
+                    # former JWT, with the former groups, until that JWT is revoked.
+                    (folder / CREDENTIAL_FILE).unlink(missing_ok=True)
                 self._has_groups |= bool(groups)
                 party = Party(kind=PartyKind.PERSON, name=person, groups=groups)
                 self._let_in(party, folder, f"{PERSON_LOGIN}{person}")

@@ -52,9 +52,12 @@ def add(name: str, /, *, cluster: Path, groups: str | None = None) -> int:
         folder.set_groups(user_name(name), wanted)
     folder.write(options, people=[user_name(name)])
     screen = Screen()
-    if wanted != had_groups and not is_new:
+    # The server is asked even if the groups are as before: an earlier attempt may have been interrupted before the server was.
+    if groups is not None and not is_new and folder.operator().has_revoked:
         anyio.run(tell_server, cluster.absolute())
-        screen.say("the former credential is revoked: give the person the new one")
+        screen.say(
+            f"credentials of {name} with other groups are revoked: give the person the credential in this folder"
+        )
     if wanted and not had_groups:
         screen.say(
             "restart admission if it ran before the first person had groups: then it counts groups of credentials"
@@ -89,7 +92,7 @@ def remove(name: str, /, *, cluster: Path) -> int:
     """Remove a person from the cluster. The person's operations stay as they are.
 
     If the folder was made with `--operator`, the running server is informed, and the person's connections end at once. Otherwise send the
-    server a SIGHUP.
+    server a SIGHUP. If the command was interrupted, or the server did not answer, type it again.
 
     Examples of use:
 
@@ -110,16 +113,18 @@ def remove(name: str, /, *, cluster: Path) -> int:
             "name",
             f"there is no person {name}; {said_of(hint(name, people)) if people else 'the cluster has no people'}",
         )
-    shutil.rmtree(person)
-    folder.write(options)
+    folder.write(options, removed=[user_name(name)])
     screen = Screen()
     if not folder.authority.exists():
+        shutil.rmtree(person)
         screen.say(f"{name} is removed. Send the server a SIGHUP: then it refuses the credential")
         return Exit.DONE
     screen.say(
         f"the credential of {name} is revoked; sending the revocation to the server, as `headrace cluster push` does"
     )
     anyio.run(tell_server, cluster.absolute())
+    # The folder of the person is removed last: as long as it exists, an interrupted removal can be repeated.
+    shutil.rmtree(person)
     screen.say("the server has revoked the credential")
     return Exit.DONE
 
