@@ -60,11 +60,16 @@ async def running(path: Path, **settings: str) -> AsyncIterator[tuple[Cluster, C
                 yield cluster, client
 
 
+async def _nothing() -> None:
+    pass
+
+
 @asynccontextmanager
-async def giving_up(cluster: Cluster) -> AsyncIterator[None]:
-    """An allocator that counts on no node any more."""
+async def giving_up(cluster: Cluster, meanwhile: Callable[[], Awaitable[object]] = _nothing) -> AsyncIterator[None]:
+    """An allocator that counts on no node any more. `meanwhile` runs before each answer."""
 
     async def give_up(message: Message) -> bytes:
+        await meanwhile()
         return encode(GivenUpNode(NodeName("n1"), 0))
 
     async with cluster.bus(Party(kind=PartyKind.ALLOCATOR, tree="default")) as bus:
@@ -224,11 +229,46 @@ async def test_a_new_token_gives_the_name_to_another_host_and_shuts_the_one_befo
             with anyio.fail_after(PATIENCE_S):
                 await before.wait_closed()
         assert not await is_let_in(cluster, "before")
-        # Its token is good for some minutes yet, and for that key alone.
+        # Its token has not expired, but the newer token has replaced it.
         (tmp_path / "before" / "joining.seed").write_text(cluster.credential("before").seed)
-        with pytest.raises(Refused, match="known already"):
+        with pytest.raises(Refused, match="replaced by a newer token"):
             await cluster.join(token, "before")
         assert await is_let_in(cluster, "after")
+
+
+async def test_an_older_token_does_not_bring_back_its_terms(tmp_path: Path) -> None:
+    async with running(tmp_path) as (cluster, client):
+        wide, narrow = [await cluster.token(client, terms=NodeTerms(gpu=gpu)) for gpu in (8, 0)]
+        seed = new_user_key().seed
+        (tmp_path / "host").mkdir(mode=0o700)
+        for token in (wide, narrow):
+            (tmp_path / "host" / "joining.seed").write_text(seed)
+            await cluster.join(token)
+        (tmp_path / "host" / "joining.seed").write_text(seed)
+        with pytest.raises(Refused, match="replaced by a newer token"):
+            await cluster.join(wide)
+        await cluster.join(narrow)
+
+
+async def test_a_newer_token_outlives_the_use_of_an_older_token(tmp_path: Path) -> None:
+    async with running(tmp_path) as (cluster, client):
+        older, newer = [await cluster.token(client) for _ in range(2)]
+        await cluster.join(older, "before")
+        await cluster.join(newer, "after")
+        assert await is_let_in(cluster, "after")
+        assert not await is_let_in(cluster, "before")
+
+
+async def test_a_host_that_joins_while_its_node_is_removed_is_out_too(tmp_path: Path) -> None:
+    async with running(tmp_path) as (cluster, client):
+        await cluster.join(await cluster.token(client), "before")
+        token, unused = [await cluster.token(client) for _ in range(2)]
+        async with giving_up(cluster, lambda: cluster.join(token, "meanwhile")):
+            await client.change_node("n1", NodeChange.REMOVE)
+        assert not await is_let_in(cluster, "before")
+        assert not await is_let_in(cluster, "meanwhile")
+        with pytest.raises(Refused, match="ended together with its node"):
+            await cluster.join(unused, "later")
 
 
 async def test_a_removed_node_is_cut_off_and_stays_out_whatever_is_started_anew(tmp_path: Path) -> None:

@@ -78,7 +78,8 @@ def _as_said(record: NodeRecord, request: Enrol) -> NodeRecord:
 
 
 AskToGiveUp = Callable[[NodeRecord, str], Awaitable[GivenUpNode | Refusal]]
-ShutOut = Callable[[NodeRecord], Awaitable[Refusal | None]]
+#: Revokes the key of a node, and deletes the node's record if the second argument is True.
+TakeOut = Callable[[NodeRecord, bool], Awaitable[Refusal | None]]
 
 
 class GivingUp:
@@ -110,9 +111,14 @@ async def enrol(nodes: KeyValue, request: Enrol, now: Moment, give_up: AskToGive
 
     Another machine or another tree may use the name of a node only after the allocator of the node's present tree has given the node up.
     """
+    joined = False
     while True:
         entry = await nodes.get(request.node)
         known = record_in(entry)
+        if entry is None and joined:
+            # The record was deleted meanwhile. A new record would have no terms, and would keep the name from other hosts.
+            return WrongState("node", request.node, "removed", "a new token (`headrace node token`)")
+        joined = known is not None and known.key != ""
         record = node_record(request, known, now)
         if not isinstance(record, NodeRecord):
             return record
@@ -135,7 +141,7 @@ async def enrol(nodes: KeyValue, request: Enrol, now: Moment, give_up: AskToGive
 
 
 async def change_node(
-    nodes: KeyValue, request: ChangeNode, by: Person, now: Moment, give_up: AskToGiveUp, shut_out: ShutOut
+    nodes: KeyValue, request: ChangeNode, by: Person, now: Moment, give_up: AskToGiveUp, take_out: TakeOut
 ) -> ChangedNode | Refusal:
     """Drain, undrain, shut out or remove a node for an administrator. Raises `BusError`.
 
@@ -156,15 +162,14 @@ async def change_node(
             if not record.key:
                 state = "enrolled with a credential that did not come from a token"
                 return WrongState("node", record.node, state, "a node that joined by a token")
-            return await shut_out(record) or ChangedNode(record.node)
+            return await take_out(record, False) or ChangedNode(record.node)
         if request.change is NodeChange.REMOVE:
             given_up = await give_up(record, "")
             if isinstance(given_up, Refusal):
                 return given_up
-            refusal = await shut_out(record)
+            refusal = await take_out(record, True)
             if refusal is not None:
                 return refusal
-            await nodes.delete(request.node)
             logger().info("node removed", node=record.node, tree=record.tree, lost_jobs=given_up.lost_jobs)
             return ChangedNode(record.node)
         changed = changed_record(record, request, by, now)

@@ -33,6 +33,8 @@ class Token(msgspec.Struct, frozen=True, tag="token"):
     expires_at_ms: int
     #: The public key of the node that joined with the token; empty: unused.
     used_by: PublicKey = ""
+    #: True if no host can join with the token any more: a host joined by a newer token of the node, or the node was shut out or removed.
+    ended: bool = False
 
 
 class PersonToken(msgspec.Struct, frozen=True, tag="person"):
@@ -114,6 +116,9 @@ class Keys:
             token = _read(entry)
             if entry is None or not isinstance(token, Token):
                 return NotFound("token", key)
+            if token.ended:
+                state = "replaced by a newer token, or ended together with its node"
+                return WrongState("token", f"for {token.node}", state, "a new token (`headrace node token`)")
             if token.used_by not in ("", by):
                 return WrongState(
                     "token", f"for {token.node}", "used already", "a new token for each host (`headrace node token`)"
@@ -128,6 +133,21 @@ class Keys:
             except WrongRevision:
                 continue
             return used
+
+    async def end_tokens(self, node: NodeName, *, replaced_by: str = "") -> None:
+        """End all tokens of a node, or those that are not newer than the token `replaced_by`, which itself stays."""
+        entries = await self._bucket.entries()
+        newest = _read(entries.get(replaced_by))
+        for key, entry in entries.items():
+            token = _read(entry)
+            if not isinstance(token, Token) or token.node != node or token.ended or key == replaced_by:
+                continue
+            if isinstance(newest, Token) and token.expires_at_ms > newest.expires_at_ms:
+                continue
+            # If the record has changed meanwhile, the key is held out, or the token has expired and was deleted: it is no token any more.
+            with contextlib.suppress(WrongRevision):
+                ended = msgspec.structs.replace(token, ended=True)
+                await self._bucket.update(key, msgspec.json.encode(ended), entry.revision)
 
     async def revoke(self, key: str, revoked: RevokedKey) -> None:
         """Record that a key is revoked."""

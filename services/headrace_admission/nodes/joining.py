@@ -11,7 +11,7 @@ from headrace.access.permissions import Party
 from headrace.access.routes import PartyKind
 from headrace.bus import KeyValue, WrongRevision
 from headrace.errors import BadInput
-from headrace.ids import node_name, tree_name
+from headrace.ids import NodeName, node_name, tree_name
 from headrace.obs.logging import logger
 from headrace.pools.rights import Person
 from headrace.runtime.engine import Moment
@@ -63,7 +63,10 @@ class Joining:
         return TokenMade(word, token.expires_at_ms)
 
     async def join(self, token_key: str, request: Join, now: Moment) -> Joined | Refusal:
-        """Assign a key to the node that the token names. The node's previous key is revoked."""
+        """Assign a key to the node that the token names. The node's previous key is revoked, and its older tokens end.
+
+        If an older token stayed valid, the host that used it could take back the terms that a newer token has changed.
+        """
         try:
             key = user_key(request.key)
             is_proven = is_signed(proof_of(token_key), request.proof, key)
@@ -79,6 +82,7 @@ class Joining:
             token = await self._keys.use(token_key, key, now.wall_ms)
             if not isinstance(token, Token):
                 return token
+            await self._keys.end_tokens(token.node, replaced_by=token_key)
             while True:
                 entry = await self._nodes.get(token.node)
                 known = record_in(entry)
@@ -110,10 +114,19 @@ class Joining:
             return NotFound("node that joined with this key", request.node)
         return Renewed(self._node_word(record, now))
 
-    async def shut_out(self, record: NodeRecord) -> None:
-        """Revoke the key of the node."""
+    async def take_out(self, node: NodeName, *, removes: bool) -> None:
+        """Revoke the key of a node and end its tokens. With `removes`, delete the record of the node too.
+
+        All of this happens between two joins. If a host joined as the node in between, its record would be deleted and its key would
+        stay valid, and the node would enrol again without the terms of its token.
+        """
         async with self._binding:
-            await self._revocations.revoke(record.node, record.key)
+            await self._keys.end_tokens(node)
+            record = record_in(await self._nodes.get(node))
+            if record is not None and record.key:
+                await self._revocations.revoke(node, record.key)
+            if removes:
+                await self._nodes.delete(node)
 
     def _node_word(self, record: NodeRecord, now: Moment) -> str:
         party = Party(kind=PartyKind.NODE, name=record.node, tree=record.tree)

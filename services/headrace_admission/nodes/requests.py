@@ -164,7 +164,7 @@ class NodeRequests:
         by = await self._person(caller.name)
         try:
             with anyio.fail_after(_CHANGE_NODE_S):
-                changing = change_node(self._nodes, request, by, self._now(), self._give_up, self._shut_out)
+                changing = change_node(self._nodes, request, by, self._now(), self._give_up, self._take_out)
                 answer = await self._answered(changing)
         except TimeoutError:
             return NotRecorded(int(_CHANGE_NODE_S * 1000), SLOW_BUS)
@@ -172,12 +172,13 @@ class NodeRequests:
             self._drains.note(answer.node, answer.drain, self._now().wall_ms)
         return answer
 
-    async def _shut_out(self, record: NodeRecord) -> Refusal | None:
-        if not record.key:
-            return None
-        if self._joining is None:
+    async def _take_out(self, record: NodeRecord, removes: bool) -> Refusal | None:
+        if self._joining is not None:
+            await self._joining.take_out(record.node, removes=removes)
+        elif record.key:
             return _NO_AUTHORITY
-        await self._joining.shut_out(record)
+        elif removes:
+            await self._nodes.delete(record.node)
         return None
 
     async def _answered(self, answer: Awaitable[msgspec.Struct]) -> msgspec.Struct:
