@@ -12,9 +12,11 @@ from headrace.runtime.settings import CommonSettings
 class AdmissionSettings(CommonSettings, frozen=True, kw_only=True):
     """Starts operations, keeps the ledger of their jobs, enrols nodes."""
 
-    #: Number of finished operations that are remembered; the oldest are forgotten first.
+    #: Number of finished operations that are remembered. Beyond it, the oldest operation of the user with the largest share is
+    #: forgotten.
     keep_finished: int = 10_000
-    #: Bytes of memory that finished operations may take; the oldest are forgotten first.
+    #: Bytes of memory that finished operations may take. Beyond them, the oldest operation of the user with the largest share is
+    #: forgotten.
     keep_finished_bytes: Annotated[int, msgspec.Meta(ge=0)] = 128 * 1024 * 1024
     #: Number of log entries that are kept as history after a checkpoint covers them.
     keep_entries: int = 100_000

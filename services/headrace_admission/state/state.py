@@ -53,6 +53,7 @@ from headrace_admission.consumption.facts import (
 from headrace_admission.lost_work import LostWorkBook, LostWorkRow
 from headrace_admission.state.book_checks import check_pool, holds
 from headrace_admission.state.ephemeral_pools import TreePools
+from headrace_admission.state.finished_operations import FinishedOperations
 from headrace_admission.state.groups import GroupBook
 from headrace_admission.state.index_owners import IndexOwners
 from headrace_admission.state.ledger import Ledger, Verdict
@@ -99,8 +100,7 @@ class State:
         self.live: dict[OperationId, Operation] = {}
         #: Number of live operations of each user.
         self.live_of_user: Counter[str] = Counter()
-        #: Finished operations in the order of their ends.
-        self.finished: dict[OperationId, None] = {}
+        self.finished = FinishedOperations(keep_finished, keep_finished_bytes)
         self.bytes = OperationBytes()
         #: Live operations whose command was not loaded from the log, because it would take too many bytes. They cannot run.
         self.without_command: dict[OperationId, None] = {}
@@ -159,7 +159,9 @@ class State:
                     if sequence:
                         operation.note_entry(sequence)
                     self.bytes.count(operation)
-                    self._forget_finished()
+                    if is_final(operation.state):
+                        self.finished.note(operation)
+                        self._forget_finished()
 
     def take_entry(self, events: Iterable[Event], sequence: int) -> None:
         """Apply a log entry, unless it is part of the state already."""
@@ -213,7 +215,8 @@ class State:
             self.upstream.add(operation)
         # The last log entry about a finished operation is its end, so this is the order in which the operations ended. The operation
         # that ended first is forgotten first.
-        self.finished.update((each.id, None) for each in sorted(finished, key=lambda each: each.sequence))
+        for operation in sorted(finished, key=lambda each: each.sequence):
+            self.finished.note(operation)
         self._forget_finished()
 
     # --- not from the log ------------------------------------------------------------------------------------------
@@ -417,6 +420,10 @@ class State:
             self.before_change(operation)
 
     def _start(self, known: Operation | None, event: OperationStarted) -> Operation:
+        if known is not None and is_final(known.state):
+            # The admission that wrote the entry kept fewer finished operations: it had forgotten the operation whose id is used again.
+            self._forget(known)
+            known = None
         if known is not None:
             if known.ledger.owners is not None and known.spec.tree != event.spec.tree:
                 drawn = IndexRun(0, known.ledger.block)
@@ -510,7 +517,6 @@ class State:
             for tree in operation.placements:
                 self.books[tree].remove(operation.id)
             self.without_command.pop(operation.id, None)
-            self.finished[operation.id] = None
             self._end_upstream(operation)
 
     def _end_upstream(self, ended: Operation) -> None:
@@ -523,16 +529,13 @@ class State:
             self.upstream.end(ended, operation)
 
     def _forget_finished(self) -> None:
-        """Forget the oldest finished operations until their number and their bytes are within the bounds.
+        """Forget finished operations until their number and their bytes are within the bounds."""
+        while (name := self.finished.next_to_forget()) is not None:
+            self._forget(self.operations[name])
 
-        The operation that ended last stays even if it alone takes too many bytes, for clients that wait for its end.
-        """
-        while len(self.finished) > self._keep_finished or (
-            self.bytes.finished > self._keep_finished_bytes and len(self.finished) > 1
-        ):
-            oldest = next(iter(self.finished))
-            del self.finished[oldest]
-            self.bytes.forget(self.operations.pop(oldest))
+    def _forget(self, finished: Operation) -> None:
+        self.finished.drop(finished)
+        self.bytes.forget(self.operations.pop(finished.id))
 
     def _weighed(self, operation: Operation) -> Operation:
         """Measure the size of an operation that is new here, and drop its command if live operations would take too many bytes with it."""

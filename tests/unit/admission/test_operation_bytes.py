@@ -220,6 +220,48 @@ def test_the_newest_finished_operation_is_kept_though_it_is_larger_than_all_may_
     assert list(engine.state.finished) == [oid("a")]
 
 
+def test_large_operations_of_one_user_make_admission_forget_none_of_another_user() -> None:
+    engine = AdmissionEngine(keep_finished_bytes=350 * _KIB)
+    engine.on_entry([a_start("thesis", _LARGE, user="anna"), completed("thesis")], 1, 1, at(0, 0))
+    for number in range(20):
+        name = f"b{number}"
+        engine.on_entry([a_start(name, _LARGE, user="ben"), completed(name)], number + 2, 1, at(0, 0))
+
+    assert list(engine.state.operations) == [oid("thesis"), oid("b18"), oid("b19")]
+    assert engine.state.bytes.finished <= 350 * _KIB
+    assert engine.check() == []
+
+
+def test_many_operations_of_one_user_make_admission_forget_none_of_another_user() -> None:
+    engine = AdmissionEngine(keep_finished=3)
+    for number, user in enumerate(["anna", *["ben"] * 20, "cleo"]):
+        engine.on_entry([a_start(f"a{number}", {}, user=user), completed(f"a{number}")], number + 1, 1, at(0, 0))
+
+    assert list(engine.state.operations) == [oid("a0"), oid("a20"), oid("a21")]
+
+
+def test_a_single_operation_that_ended_last_stays_though_its_user_has_the_largest_share() -> None:
+    engine = AdmissionEngine(keep_finished_bytes=150 * _KIB)
+    for number, user in enumerate(["anna", "anna", "ben"]):
+        environment = {"X": "x" * (200 * _KIB if user == "ben" else 10)}
+        start = a_start(f"a{number}", environment, user=user)
+        engine.on_entry([start, completed(f"a{number}")], number + 1, 1, at(0, 0))
+
+    assert list(engine.state.operations) == [oid("a2")]
+
+
+def test_an_id_that_is_used_again_begins_anew_though_the_earlier_operation_is_still_known() -> None:
+    """The entries were written by an admission that kept fewer operations."""
+    engine = AdmissionEngine(keep_finished=10)
+    engine.on_entry([a_start("a", {}, user="anna"), completed("a")], 1, 1, at(0, 0))
+    engine.on_entry([a_start("a", {}, user="ben")], 2, 1, at(0, 0))
+
+    assert [(each.id, each.user) for each in engine.state.live.values()] == [(oid("a"), "ben")]
+    engine.on_entry([completed("a")], 3, 1, at(0, 0))
+    assert list(engine.state.finished) == [oid("a")]
+    assert engine.check() == []
+
+
 def test_the_log_and_a_checkpoint_give_the_same_bytes() -> None:
     desk = a_desk(most=10_000, most_of_a_user=10_000)
     desk.started("a", "b", "c", pool="p", environment=_LARGE, job_count=1)
@@ -293,8 +335,10 @@ def decoded(record: OperationRecord) -> OperationRecord:
     return msgspec.msgpack.decode(msgspec.msgpack.encode(record), type=OperationRecord)
 
 
-def a_start(name: str, environment: dict[str, str] | None = None, argv: list[str] | None = None) -> OperationStarted:
+def a_start(
+    name: str, environment: dict[str, str] | None = None, argv: list[str] | None = None, user: str = "anna"
+) -> OperationStarted:
     spec = OperationSpec(
         PoolName("p"), argv or ["true"], resources=Resources(user_slots=1, cpu=100), environment=environment or {}
     )
-    return OperationStarted(oid(name), "anna", spec, OperationState.RUNNING, False, 1, 1, at_ms=1)
+    return OperationStarted(oid(name), user, spec, OperationState.RUNNING, False, 1, 1, at_ms=1)
