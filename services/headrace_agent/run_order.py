@@ -59,7 +59,6 @@ def run_order(
     """
     spec = spec_of_job(of_all, key)
     account, exchange = identity.accounts.account_of(spec.user), identity.exchange_folder
-    host = without_account(identity.environment) if account else identity.environment
     own_folder = exchange_folder(exchange, key) if exchange and account not in ("", NO_ACCOUNT) else ""
     progress_file = exchange_file(own_folder or exchange, key, PROGRESS) if exchange else ""
     if own_folder and not makes_folders:
@@ -79,7 +78,7 @@ def run_order(
         job=key,
         allocation=allocation.id,
         argv=with_files(spec, key, argv),
-        environment={**host, **own},
+        environment={**(without_account(identity.environment) if account else identity.environment), **own},
         working_directory=spec.working_directory or files,
         cpu=allocation.resources.cpu,
         memory_bytes=allocation.resources.memory,
@@ -101,6 +100,7 @@ def run_order(
         terminal=spec.terminal,
         container=container,
         operation_started_at_ms=spec.started_at_ms,
+        user=spec.user,
     )
 
 

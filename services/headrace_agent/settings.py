@@ -102,7 +102,8 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
     log_cap_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**60)] = 16 * 1024 * 1024
     #: Upper bound in bytes of what is kept of one output stream of one job, whatever cap its operation sets.
     largest_log_cap_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**60)] = 1024 * 1024 * 1024
-    #: Upper bound in bytes of all logs together. The oldest logs of operations that run nothing here are removed first.
+    #: Upper bound in bytes of all logs together. Beyond it, logs of the person with the most bytes are removed: first those of the
+    #: operation that has run nothing here for the longest time.
     logs_total_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**60)] = 10 * 1024 * 1024 * 1024
 
     def node_name(self) -> NodeName:

@@ -104,6 +104,8 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     container: RunContainer | None = None
     #: Unix time of the start of the job's operation in milliseconds, which is part of the name of its log folder; 0: not known.
     operation_started_at_ms: UnixMillis = 0
+    #: Person who owns the operation; empty: not known.
+    user: str = ""
 
     @property
     def log_folder(self) -> str:

@@ -22,7 +22,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     logs: str = ""
     #: Bytes that are kept of each output stream of a job whose order sets no cap.
     log_cap_bytes: _Bytes = 16 * 1024 * 1024
-    #: Upper bound in bytes of all logs together. The oldest logs of operations that run nothing here are removed first.
+    #: Upper bound in bytes of all logs together. Beyond it, logs of the person with the most bytes are removed: first those of the
+    #: operation that has run nothing here for the longest time.
     logs_total_bytes: _Bytes = 10 * 1024 * 1024 * 1024
     #: The strongest isolation to try; `auto`: the strongest kind that works.
     isolation: IsolationChoice = "auto"

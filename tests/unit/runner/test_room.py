@@ -33,6 +33,20 @@ def test_the_operation_that_has_been_idle_longest_goes_first() -> None:
     assert retention.next_to_go() is None
 
 
+def test_logs_of_one_person_push_out_none_of_another_person() -> None:
+    retention = Retention(100)
+    for now, (name, user) in enumerate([("old", ""), ("a", "anna"), *((f"b{each}", "ben") for each in range(5))]):
+        retention.job_started(name, now, user)
+        retention.grew(name, 30)
+        retention.job_ended(name, now)
+
+    gone = [retention.next_to_go() for _ in range(5)]
+    assert gone == ["b0", "b1", "b2", "b3", None]
+    retention.job_started("c", 10, "cleo")
+    retention.grew("c", 60)
+    assert [retention.next_to_go(), retention.next_to_go()] == ["b4", "a"], "logs in use stay"
+
+
 def test_logs_of_a_running_job_stay_whatever_room_they_take() -> None:
     retention = Retention(100)
     retention.job_started("a", 0)

@@ -1,9 +1,13 @@
-"""The size of all logs, and the choice of logs to remove: first the logs of the operation that was idle for the longest time.
+"""The size of all logs, and the choice of logs to remove: those of the operation that was idle for the longest time, among the operations
+of the person whose logs take the most bytes. So a person whose jobs write very much causes no logs of other persons to be removed.
 
-Logs of an operation that has a job running here are never removed. Sizes are bytes of content, not of disk blocks.
+Logs of an operation that has a job running here are never removed. Sizes are bytes of content, not of disk blocks. The owners of logs that
+an earlier runner wrote are not known; these logs count together, as if they were of one person.
 """
 
 from __future__ import annotations
+
+from collections import Counter
 
 import msgspec
 
@@ -14,6 +18,8 @@ from headrace_agent.runner.host.files import LinuxFiles
 class _Held(msgspec.Struct):
     size_bytes: int
     used_at: float
+    #: Owner of the operation; empty: not known.
+    user: str = ""
     jobs: int = 0
 
 
@@ -37,8 +43,9 @@ class Retention:
         """True if logs of the operation are recorded here, so that its log folder exists."""
         return operation in self._held
 
-    def job_started(self, operation: str, now: float) -> None:
+    def job_started(self, operation: str, now: float, user: str = "") -> None:
         held = self._held.setdefault(operation, _Held(0, now))
+        held.user = user
         held.jobs += 1
         held.used_at = now
 
@@ -63,10 +70,14 @@ class Retention:
         """
         if self.total_bytes <= self._most_bytes:
             return None
-        idle = [(held.used_at, name) for name, held in self._held.items() if held.jobs == 0]
+        idle = {name: held for name, held in self._held.items() if held.jobs == 0}
         if not idle:
             return None
-        name = min(idle)[1]
+        bytes_of = Counter[str]()
+        for held in self._held.values():
+            bytes_of[held.user] += held.size_bytes
+        user = max({held.user for held in idle.values()}, key=lambda each: (bytes_of[each], each))
+        name = min((held.used_at, name) for name, held in idle.items() if held.user == user)[1]
         self.total_bytes -= self._held.pop(name).size_bytes
         return name
 

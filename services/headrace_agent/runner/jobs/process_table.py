@@ -116,7 +116,7 @@ class ProcessTable:
         Return the job's process if it runs its program by now; else `on_start` returns the process later. Raises `NotStarted`.
         """
         launched = self._starts.begin(run)
-        self.retention.job_started(run.log_folder, self._host.processes.now().wall_ms / 1000)
+        self.retention.job_started(run.log_folder, self._host.processes.now().wall_ms / 1000, run.user)
         if launched is not None:
             self._add(run, launched)
         return launched
