@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shlex
 import subprocess
 import sys
@@ -110,7 +111,8 @@ def join(
     folder = (folder or (_INSTALLED_STATE if units.install else state_folder()) / f"agent-{read.node}").absolute()
     if units.install and (status := _look_before(read.node, folder, units)):
         return status
-    joined = join_host(read, url or read.url, folder, units.users)
+    owners = [pwd.getpwnam(units.account).pw_uid] if units.account else []
+    joined = join_host(read, url or read.url, folder, units.users, owners)
     screen = Screen()
     screen.say(f"this host is node {joined.node} of tree {joined.tree}")
     if units.install:

@@ -7,7 +7,7 @@ The folder of the node then contains `credential`, `ca.pem` and `settings.toml`.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +26,7 @@ from headrace.client.places.endpoint import AUTHORITY_FILE, CREDENTIAL_FILE
 from headrace.durations import format_duration
 from headrace.errors import BadInput
 from headrace.files.durable import make_folder_durably, replace_durably
+from headrace.files.foreign_folder import refuse_foreign_folder
 from headrace.runtime.clock import SystemClock
 from headrace.server_urls import parse_server_urls
 from headrace.wire import subjects
@@ -49,8 +50,10 @@ class JoinedHost(msgspec.Struct, frozen=True):
     settings: str
 
 
-def join_host(token: JoinToken, url: str, folder: Path, users: str = "") -> JoinedHost:
+def join_host(token: JoinToken, url: str, folder: Path, users: str = "", owners: Collection[int] = ()) -> JoinedHost:
     """Join as a node and write the agent's files, with the setting `users` unless it is empty.
+
+    An existing folder may belong to the accounts `owners` too, which run the agent.
 
     Raises `BadInput`, `NotRunning`, `NotAdmitted`, `Refused`, `Unanswered`, OSError.
     """
@@ -60,6 +63,7 @@ def join_host(token: JoinToken, url: str, folder: Path, users: str = "") -> Join
         raise BadInput(
             "URL", url, "an address with tls://, because the token names the certificate authority of the server"
         )
+    refuse_foreign_folder(folder, "--folder", owners)
     make_folder_durably(folder)
     ca_file = ""
     if token.authority_sha256:

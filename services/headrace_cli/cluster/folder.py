@@ -29,6 +29,7 @@ from headrace.access.permissions import Party
 from headrace.access.routes import PartyKind
 from headrace.client.places.endpoint import AUTHORITY_FILE, CREDENTIAL_FILE, ENDPOINT_FILE, Endpoint
 from headrace.errors import BadInput
+from headrace.files.foreign_folder import refuse_foreign_folder
 from headrace.ids import GroupName, NodeName, TreeName, UserName, node_name, user_name
 from headrace.pools.pool_config import EVERYBODY, user_or_group
 from headrace.runtime.clock import SystemClock
@@ -164,6 +165,8 @@ class ClusterFolder:
         or monitoring that other hosts could reach.
         """
         url, servers = options.url, options.servers
+        # The folders of the services inside belong to the accounts of the services.
+        refuse_foreign_folder(self._path, "FOLDER", with_files=False)
         parse_server_urls(url, place="--url")
         _check_loopback(options.health)
         holder = ADMINISTRATOR if ADMINISTRATOR in options.administrator_names else ""
