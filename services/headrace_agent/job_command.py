@@ -16,8 +16,8 @@ from headrace.wire.tasks import task_of
 #: shell writes the error to stderr, which goes to the job's log, and the job fails. The code sets no variable of the shell, because the
 #: variable would replace the job's own variable of that name.
 _WITH_FILES: Final = """
-case $1 in */*) mkdir -p -- "${1%/*}/" || exit 126 ;; esac
-case $2 in */*) mkdir -p -- "${2%/*}/" || exit 126 ;; esac
+case $1 in */*) [ -d "${1%/*}/" ] || mkdir -p -- "${1%/*}/" || exit 126 ;; esac
+case $2 in */*) [ -d "${2%/*}/" ] || mkdir -p -- "${2%/*}/" || exit 126 ;; esac
 [ -z "$3" ] || exec <"$3"
 if [ -n "$2" ] && [ "$2" != "$1" ]; then exec 2>"$2"; fi
 [ -z "$1" ] || exec >"$1"

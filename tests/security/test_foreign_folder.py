@@ -13,6 +13,7 @@ from headrace.executor.job import is_trusted
 from headrace_cli.agent.joining import join_host
 from headrace_cli.agent.token import JoinToken, new_user_key
 from headrace_cli.cluster.command import init as init_cluster
+from headrace_cli.cluster.tls import init as init_tls
 from headrace_cli.slurm.command import install
 
 
@@ -120,3 +121,15 @@ def test_a_cluster_is_made_with_no_key_that_another_account_made(tmp_path: Path,
     with pytest.raises(BadInput, match=r"belongs to uid 65534"):
         init_cluster(folder, url="nats://127.0.0.1:1", operator=True)
     assert not (folder / "client").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another account")
+@pytest.mark.parametrize("owns_folder", [False, True])
+def test_certificates_are_signed_with_no_key_that_another_account_made(tmp_path: Path, owns_folder: bool) -> None:
+    folder = tmp_path / "tls"
+    folder.mkdir()
+    (folder / "ca.key").write_text("key")
+    os.chown(folder if owns_folder else folder / "ca.key", 65_534, 65_534)
+    with pytest.raises(BadInput, match=r"FOLDER: .* belongs to uid 65534"):
+        init_tls(folder, "127.0.0.1")
+    assert [each.name for each in folder.iterdir()] == ["ca.key"]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cyclopts import App
 
+from headrace.files.foreign_folder import refuse_foreign_folder
 from headrace_cli.cluster.certificates import write_certificates
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.show.screen import Screen
@@ -35,6 +36,7 @@ def init(folder: Path, name: str, /, *others: str) -> int:
     others
         More DNS names or addresses of the server.
     """
+    refuse_foreign_folder(folder.absolute(), "FOLDER")
     fingerprint = write_certificates(folder.absolute(), [name, *others], datetime.datetime.now(datetime.UTC))
     Screen().out.print(f"{folder}: server.pem, server.key, and ca.pem with SHA-256 {fingerprint}", soft_wrap=True)
     return Exit.DONE

@@ -173,3 +173,10 @@ def test_a_program_that_is_a_line_is_named_in_the_log_of_the_job_only(program: s
     missing = run(spec, 1, tmp_path)
     assert missing.returncode == 127
     assert "secret a b" in missing.stderr
+
+
+def test_the_output_goes_into_a_folder_that_exists_even_if_path_has_no_programs(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    command = job_command(a_spec("/bin/echo", "done", output="out/%i", error="out/%i.error"), key(0))
+    subprocess.run(command, cwd=tmp_path, env={"PATH": str(tmp_path)}, check=True)
+    assert (tmp_path / "out" / "0").read_text() == "done\n"
