@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, cast
 
 from headrace.bus import Bus, RequestTimeout
 from headrace.ids import OperationId
+from headrace.runtime.endpoints import Caller, CallerKind
 from headrace.wire.codec import decode, encode
-from headrace.wire.logs import AskLogReader, LogReader
-from headrace.wire.refusals import NotAllowed, NotReady
-from headrace_agent.job_logs.requests import Readers
+from headrace.wire.logs import AskLogReader, LogChunk, LogReader, ReadLog
+from headrace.wire.refusals import NotAllowed, NotFound, NotReady
+from headrace_agent.job_logs.requests import AnswerRate, JobLogs, Readers
 from tests.support.clocks import HandClock
 
 ONE = OperationId("one")
@@ -20,6 +22,7 @@ class Admission:
 
     def __init__(self) -> None:
         self.readers: set[str] | None = {"anna"}
+        self.started_at_ms = 0
         self.asked = 0
 
     async def request(self, subject: str, data: bytes, **_: Any) -> bytes:
@@ -27,7 +30,7 @@ class Admission:
         if self.readers is None:
             raise RequestTimeout("admission is down")
         user = decode(data, AskLogReader).user
-        return encode(LogReader() if user in self.readers else NotAllowed(user, "read the output"))
+        return encode(LogReader(self.started_at_ms) if user in self.readers else NotAllowed(user, "read the output"))
 
 
 def a_reader() -> tuple[Readers, Admission, HandClock]:
@@ -60,3 +63,30 @@ async def test_reading_goes_on_while_admission_is_replaced_and_a_session_as_long
         assert (await readers.refusal_of(ONE, "anna") is None) is reads
         assert await readers.refusal_of(ONE, "anna", session_in="default") is None
         assert isinstance(await readers.refusal_of(ONE, "ben"), NotReady)
+
+
+async def test_only_the_logs_of_the_present_start_are_read_unless_the_runner_is_older(tmp_path: Path) -> None:
+    readers, admission, clock = a_reader()
+    for folder in ("one", "one.1000"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "0.1.stdout").write_text(folder)
+    runner = {"tells_starts_apart": True}
+    logs = JobLogs(
+        str(tmp_path),
+        readers,
+        AnswerRate(clock),
+        lambda _operation, _index: None,
+        lambda _key: False,
+        lambda: runner["tells_starts_apart"],
+    )
+
+    async def read(started_at_ms: int) -> bytes | None:
+        clock.now_s += 1.0
+        admission.started_at_ms = started_at_ms
+        answer = await logs.on_read(ReadLog(ONE, 0), Caller(CallerKind.USER, "anna", "job.logs"))
+        assert isinstance(answer, LogChunk | NotFound)
+        return answer.data if isinstance(answer, LogChunk) else None
+
+    assert [await read(started) for started in (1000, 2000, 0)] == [b"one.1000", None, b"one"]
+    runner["tells_starts_apart"] = False
+    assert await read(2000) == b"one"
