@@ -18,6 +18,8 @@ from headrace.runtime.concurrent_calls import together
 from headrace.wire.consumption import BadRecord, ConsumptionPage, GetConsumption
 
 _DAY_MS: Final = 86_400_000
+#: The first day of Unix time.
+_FIRST_DAY: Final = date(1970, 1, 1)
 
 
 class Consumed(msgspec.Struct, frozen=True):
@@ -64,16 +66,16 @@ class Consumption:
         """
         require("analysis", "adding up consumption, as `headrace usage` does,")
         keys, wanted = checked_keys(by, "by"), Wanted(self._tree, pool, user, operation)
-        today = date(1970, 1, 1) + timedelta(self._clock.wall_ms() // _DAY_MS)
-        # There are no records after today, so reading on to the end of the year adds nothing to the sums. But then one record of the whole
-        # year is read instead of many records of days.
-        end = max(until, date(min(today.year + 1, date.max.year), 1, 1)) if until > today else until
+        today = _FIRST_DAY + timedelta(self._clock.wall_ms() // _DAY_MS)
+        # There are no records before 1970 or after today, so no other years are asked for. Reading on to the end of this year adds nothing
+        # to the sums, but then one record of the whole year is read instead of many records of days.
+        end = date(min(today.year + 1, date.max.year), 1, 1) if until > today else until
         send, receive = anyio.create_memory_object_stream[tuple[str, ConsumptionPage]](1)
         adding = _Pages(Adding(keys, wanted), today)
 
         async def read() -> None:
             async with send:
-                for level, period in periods(since, end, keys, wanted):
+                for level, period in periods(max(since, _FIRST_DAY), end, keys, wanted):
                     request = GetConsumption(level, period)
                     while True:
                         page = await self._asker.ask("consumption", request, ConsumptionPage)
@@ -118,7 +120,7 @@ class _Pages:
 
     def consumed(self, since: date, until: date) -> Consumed:
         """Return the sums."""
-        begun = date(1970, 1, 1) + timedelta(self._last.begun_ms // _DAY_MS) if self._last.begun_ms else None
+        begun = _FIRST_DAY + timedelta(self._last.begun_ms // _DAY_MS) if self._last.begun_ms else None
         return Consumed(
             since, until, self._adding.lines(), begun, self._kept_since, self._last.lost_runs, self._unreadable
         )

@@ -238,6 +238,17 @@ async def test_the_client_says_which_days_are_not_kept() -> None:
     assert recent.kept_since is None
 
 
+async def test_the_client_asks_for_no_year_that_can_have_no_records() -> None:
+    """A request for 4,234 years to come took longer than programs wait for an answer."""
+    answers = _Answers({})
+    client = Consumption(answers, HandClock(NOON_MS), TreeName("default"))  # type: ignore[arg-type]
+    for since, until in ((date.min, date.max), (date(2029, 3, 30), date.max), (date.min, date(1969, 5, 5))):
+        found = await client.summed((By.USER,), since=since, until=until)
+        assert (found.since, found.until, found.lines) == (since, until, [])
+
+    assert [each.period for each in answers.asked] == [str(year) for year in range(1970, 2027)]
+
+
 async def test_a_report_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     from headrace_cli.commands.usage.report import write_report
 
