@@ -54,13 +54,17 @@ def values_of(kind: Kind) -> st.SearchStrategy[object]:
         case Record():
             return changes_of(kind.schema)
         case Data():
-            return st.dictionaries(WORDS, st.one_of(st.integers(), WORDS, st.lists(WORDS)), max_size=3)
+            return st.dictionaries(
+                WORDS, st.one_of(st.integers(-(2**63), 2**64 - 1), WORDS, st.lists(WORDS)), max_size=3
+            )
         case Formula():
             return st.sampled_from(["ssd", "ssd & !old", "(a | b) & c:d"])
         case Word():
             return WORDS
         case _ if "preset" in kind.words:
-            return st.dictionaries(WORDS, st.dictionaries(WORDS, st.integers(), max_size=2), max_size=2)
+            return st.dictionaries(
+                WORDS, st.dictionaries(WORDS, st.integers(-(2**63), 2**64 - 1), max_size=2), max_size=2
+            )
         case _:
             return st.sampled_from(["cpu", "memory"])
 

@@ -30,7 +30,7 @@ from headrace.pools import (
     TreeOptions,
     Who,
 )
-from headrace.pools.attributes.kinds import refuse_unstorable
+from headrace.pools.attributes.kinds import refuse_too_deep
 from headrace.pools.stored_tree import TREE_FORMAT
 from headrace.suggestions import near, some
 from headrace.wire.codec import UNREADABLE
@@ -432,7 +432,7 @@ def _read_object(written: bytes, place: str) -> dict[str, Any]:
             [BadInput(place, str(plain)[:100] if not isinstance(plain, list) else "a list", "a map of attributes")]
         )
     try:
-        refuse_unstorable(plain, place)
+        refuse_too_deep(plain, place)
     except BadInput as problem:
         raise Defects([problem]) from None
     return plain

@@ -24,8 +24,8 @@ import yaml
 from headrace.errors import BadInput
 from headrace.ids import ROOT_POOL, pool_name
 from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, PoolConfig, Record, Schema, TreeOptions
-from headrace.pools.attributes.kinds import Duration, Kind, refuse_unstorable
-from headrace.pools.attributes.map_kinds import ResourceAmounts
+from headrace.pools.attributes.kinds import Duration, Kind, refuse_large_numbers, refuse_too_deep
+from headrace.pools.attributes.map_kinds import Data, ResourceAmounts
 from headrace.pools.attributes.schema import split_key
 from headrace.suggestions import hint
 from headrace.tree_file.problems import Problems, shown
@@ -76,7 +76,7 @@ def read_tree_file(root: Map, problems: Problems, more_keys: Sequence[str] = ())
         problems.say("options", f"{shown(options)} cannot be used", "a map of options", shown(options))
         options = None
     if options is not None:
-        _refuse_deep(options, "options", problems)
+        _refuse_unusable(TREE_ATTRIBUTES, options, "options", problems)
         options = as_typed(options, Record(TREE_ATTRIBUTES))
     pools = list(_pools(root.get("pools"), "pools", "", problems, {}))
     ignored = list(_ignored(TREE_ATTRIBUTES, options or {}, "options", problems))
@@ -181,7 +181,7 @@ def _pools(
         attributes = {
             key: value for key, value in as_typed(entry, Record(POOL_ATTRIBUTES)).items() if key not in places
         }
-        _refuse_deep(attributes, here, problems)
+        _refuse_unusable(POOL_ATTRIBUTES, attributes, here, problems)
         yield ConfiguredPool(name, parent, attributes, here)
         yield from _pools(entry.get("pools"), f"{here}.pools", name, problems, seen)
 
@@ -196,10 +196,18 @@ def _ignored(schema: Schema, values: dict[str, Any], place: str, problems: Probl
         yield f"{problems.file}:{problems.line_of(key)}: {key}: {why}"
 
 
-def _refuse_deep(values: dict[str, Any], place: str, problems: Problems) -> None:
-    """If a map is nested too deep to be read, report that and empty the map."""
+def _is_kept_as_it_is(schema: Schema, key: str) -> bool:
+    attribute = schema.names.get(split_key(key)[0])
+    return attribute is None or isinstance(attribute.kind, Data)
+
+
+def _refuse_unusable(schema: Schema, values: dict[str, Any], place: str, problems: Problems) -> None:
+    """If a map is nested too deep to be read, or an attribute without a type has a number that cannot be stored, report that and empty the
+    map.
+    """
     try:
-        refuse_unstorable(values, place)
+        refuse_too_deep(values, place)
+        refuse_large_numbers({key: each for key, each in values.items() if _is_kept_as_it_is(schema, key)}, place)
     except BadInput as problem:
         problems.add(problem)
         values.clear()

@@ -232,6 +232,21 @@ def refused(changes: dict[str, Any], before: PoolConfig | None = None) -> str:
     return str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("changes", "place"),
+    [
+        ({"cost_center": 2**64}, "cost_center"),
+        ({"cost_center/of/team": -(2**63) - 1}, "cost_center.of.team"),
+        ({"metering_tags": {"a": [{"b": 2**70}]}}, "metering_tags.a[0].b"),
+    ],
+)
+def test_a_number_that_no_message_can_carry_is_refused_where_it_stands(changes: dict[str, Any], place: str) -> None:
+    assert refused(changes).startswith(f"{place}: a whole number of ")
+    assert changed({"cost_center": 2**64 - 1, "metering_tags": {"a": -(2**63)}}).unrecognized == {
+        "cost_center": 2**64 - 1
+    }
+
+
 def test_the_defaults_of_a_tree_are_within_their_own_ranges() -> None:
     everything = {
         name: attribute.kind.write(TREE_ATTRIBUTES.default(name))

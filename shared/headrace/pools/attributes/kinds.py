@@ -8,7 +8,7 @@ of a value.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Generic, TypeVar
 
@@ -236,24 +236,34 @@ class Words(Kind):
         return list(value)
 
 
-def refuse_unstorable(value: object, place: str) -> None:
-    """Raise `BadInput` for a value that a message could not carry: a whole number of more than 64 bits, or more than 40 nested maps and
-    lists.
-    """
-    level: list[object] = [value]
+def refuse_too_deep(value: object, place: str) -> None:
+    """Raise `BadInput` for a value with more than 40 nested maps and lists, because reading it would fail halfway."""
+    level = [(place, value)]
     for _ in range(DEEPEST):
-        for each in level:
-            if isinstance(each, int) and not -(2**63) <= each < 2**64:
-                bits = f"a whole number of {each.bit_length()} bits cannot be stored"
-                raise BadInput.because(place, f"{bits}; at most 64 bits are allowed. Write the number as a text")
-        level = [
-            item
-            for each in level
-            if isinstance(each, Mapping | list | tuple)
-            for item in (each.values() if isinstance(each, Mapping) else each)
-        ]
+        level = [item for where, each in level for item in _items_of(where, each)]
         if not level:
             return
     raise BadInput.because(
         place, f"the value is nested too deep; at most {DEEPEST} levels of maps and lists are allowed"
     )
+
+
+def refuse_large_numbers(value: object, place: str) -> None:
+    """Raise `BadInput` for a value with a whole number of more than 64 bits, because no message can carry it."""
+    left = [(place, value)]
+    while left:
+        where, each = left.pop()
+        if isinstance(each, int) and not -(2**63) <= each < 2**64:
+            bits = f"a whole number of {each.bit_length()} bits cannot be stored"
+            raise BadInput.because(
+                where, f"{bits}; expected a number from -2**63 to 2**64 - 1. Write the number as a text"
+            )
+        left += _items_of(where, each)
+
+
+def _items_of(place: str, value: object) -> Iterator[tuple[str, object]]:
+    """Yield the values in a map or a list, each with its place."""
+    if isinstance(value, Mapping):
+        yield from ((f"{place}.{key}", each) for key, each in value.items())
+    elif isinstance(value, list | tuple):
+        yield from ((f"{place}[{index}]", each) for index, each in enumerate(value))

@@ -9,7 +9,7 @@ from typing import Any, Final
 from headrace.counted import counted
 from headrace.errors import BadInput, UnknownKey
 from headrace.pools.amounts import PartialResources
-from headrace.pools.attributes.kinds import Defects, Kind, Word
+from headrace.pools.attributes.kinds import Defects, Kind, Word, refuse_large_numbers
 from headrace.resources import RESOURCE_NAMES, exact_amount, parse_amount
 from headrace.suggestions import hint
 
@@ -95,6 +95,7 @@ class Data(Kind):
     def read(self, value: object, place: str) -> dict[str, Any]:
         if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
             raise BadInput(place, value, self.words)
+        refuse_large_numbers(value, place)
         return dict(value)
 
     def changed(self, before: Any, path: Sequence[str], value: object, place: str) -> dict[str, Any]:
@@ -104,5 +105,6 @@ class Data(Kind):
         if rest:
             whole[head] = self.changed(inner if isinstance(inner, Mapping) else {}, rest, value, place)
         elif value is not None:
+            refuse_large_numbers(value, place)
             whole[head] = value
         return whole
