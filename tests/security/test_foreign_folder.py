@@ -7,13 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.access.key_credential import KeyCredential
-from headrace.errors import BadInput, HeadraceError
+from headrace.errors import BadInput
 from headrace.executor.job import is_trusted
-from headrace_cli.agent.joining import join_host
-from headrace_cli.agent.token import JoinToken, new_user_key
-from headrace_cli.cluster.command import init as init_cluster
-from headrace_cli.cluster.tls import init as init_tls
 from headrace_cli.slurm.command import install
 
 
@@ -89,47 +84,3 @@ def test_commands_of_slurm_are_not_written_through_the_folder_or_link_of_another
         with pytest.raises(BadInput, match="belongs to account"):
             install(folder)
     assert list(theirs.iterdir()) == []
-
-
-def planted(folder: Path, name: str, text: str) -> Path:
-    """A folder that another account made, with a file in it."""
-    (folder / name).parent.mkdir(parents=True)
-    (folder / name).write_text(text)
-    for path in (folder / name, (folder / name).parent, folder):
-        os.chown(path, 65_534, 65_534)
-    return folder
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another account")
-def test_a_host_joins_with_no_key_that_another_account_made(tmp_path: Path) -> None:
-    seed = new_user_key().seed
-    folder = planted(tmp_path / "node", "joining.seed", seed)
-    token = JoinToken("n1", "tls://127.0.0.1:1", "0" * 64, KeyCredential(jwt="", seed=seed))
-    with pytest.raises(BadInput, match=r"--folder: .* belongs to uid 65534"):
-        join_host(token, token.url, folder)
-    with pytest.raises(HeadraceError, match=r"127\.0\.0\.1:1"):
-        join_host(token, token.url, folder, owners=[65_534])
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another account")
-@pytest.mark.parametrize("by_link", [False, True])
-def test_a_cluster_is_made_with_no_key_that_another_account_made(tmp_path: Path, by_link: bool) -> None:
-    folder = planted(tmp_path / "cluster", "authority/operator.seed", "SO")
-    if by_link:
-        folder = tmp_path / "link"
-        folder.symlink_to(tmp_path / "cluster")
-    with pytest.raises(BadInput, match=r"belongs to uid 65534"):
-        init_cluster(folder, url="nats://127.0.0.1:1", operator=True)
-    assert not (folder / "client").exists()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another account")
-@pytest.mark.parametrize("owns_folder", [False, True])
-def test_certificates_are_signed_with_no_key_that_another_account_made(tmp_path: Path, owns_folder: bool) -> None:
-    folder = tmp_path / "tls"
-    folder.mkdir()
-    (folder / "ca.key").write_text("key")
-    os.chown(folder if owns_folder else folder / "ca.key", 65_534, 65_534)
-    with pytest.raises(BadInput, match=r"FOLDER: .* belongs to uid 65534"):
-        init_tls(folder, "127.0.0.1")
-    assert [each.name for each in folder.iterdir()] == ["ca.key"]
