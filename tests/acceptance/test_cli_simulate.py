@@ -142,7 +142,7 @@ def test_a_month_of_slurm_is_simulated_as_the_page_says(up: Up) -> None:
     (up.state / "last-month.txt").write_text(SACCT)
     said = typed(up, PAGE)
 
-    assert len(said) == 5
+    assert len(said) == 6
     assert all("sacct: 8 jobs of 2 users on 2 nodes with 8 cores" in each for each in said.values())
     assert (up.state / "report.html").read_text().startswith("<!doctype html>")
     with (up.state / "jobs.csv").open() as file:
