@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import resource
@@ -13,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -169,11 +169,26 @@ def nats_cluster(servers: int, config: str = "") -> Iterator[list[NatsServer]]:
         ]
 
 
+#: What keeps other processes from the ports that this one was given last, until they are used. At most `_MOST_CLAIMS`.
+_claims: deque[socket.socket] = deque()
+_MOST_CLAIMS = 8
+
+
 def free_port() -> int:
     """A port that is free now, below those that Linux gives to outgoing connections: none of them takes it before it is used."""
     while True:
         # Of its own: others seed that of everybody, and two workers would look at the same ports.
         port = random.SystemRandom().randrange(10_000, 32_000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
+        claim = socket.socket(socket.AF_UNIX)
+        with socket.socket() as probe:
+            try:
+                # Two processes that looked at the same time would both find the port free. Only one gets the name.
+                claim.bind(f"\0headrace-test-port-{port}")
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                claim.close()
+                continue
+        _claims.append(claim)
+        if len(_claims) > _MOST_CLAIMS:
+            _claims.popleft().close()
+        return port
