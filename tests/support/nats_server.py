@@ -169,8 +169,8 @@ def nats_cluster(servers: int, config: str = "") -> Iterator[list[NatsServer]]:
         ]
 
 
-#: What keeps other processes from the ports that this one was given last, until they are used. At most `_MOST_CLAIMS`.
-_claims: deque[socket.socket] = deque()
+#: Descriptors that keep other processes from the ports that this one was given last, until they are used. At most `_MOST_CLAIMS`.
+_claims: deque[int] = deque()
 _MOST_CLAIMS = 8
 
 
@@ -188,7 +188,7 @@ def free_port() -> int:
             except OSError:
                 claim.close()
                 continue
-        _claims.append(claim)
+        _claims.append(claim.detach())
         if len(_claims) > _MOST_CLAIMS:
-            _claims.popleft().close()
+            os.close(_claims.popleft())
         return port
