@@ -60,7 +60,7 @@ class Comeback:
 
     async def _start(self, load: Load) -> Operation:
         return await self._client.run(
-            [sys.executable, "-I", "-S", str(SCRIPT), str(load.length)],
+            [sys.executable, "-I", "-S", str(SCRIPT), str(load.seconds)],
             pool=load.pool,
             jobs=load.jobs,
             memory="64M",

@@ -32,11 +32,13 @@ class DemoPool(msgspec.Struct, frozen=True):
 
 
 class Load(msgspec.Struct, frozen=True):
-    """An operation of the last act. Its jobs are `length` times as long as the jobs of the first act."""
+    """An operation of the last act. Its jobs run for at least `seconds`, on a fast machine too: a job that ended before the starvation
+    timeout would not be preempted.
+    """
 
     pool: str
     jobs: int
-    length: int
+    seconds: float
 
 
 NODES: list[NodeOption] = spread(
@@ -49,8 +51,8 @@ POOLS = [
 ]
 JOBS = sum(pool.jobs for pool in POOLS)
 
-LENDER = Load("research", 6, 7)
-RETURNING = Load("production", 3, 3)
+LENDER = Load("research", 6, 4.0)
+RETURNING = Load("production", 3, 0.5)
 #: Starvation timeout of the demo's tree. The default of a tree, 30 seconds, is too long for a demo.
 STARVATION_TIMEOUT_MS = 500
 #: Milliseconds until preemption is attempted on a node again, whether or not the last attempt preempted anything. The default, 5 seconds,
