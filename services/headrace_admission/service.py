@@ -361,7 +361,7 @@ class AdmissionService:
         operation = self.engine.state.operations.get(request.operation)
         pools = {TreeName(tree): said.pool for tree, said in request.scheduling_options_per_pool_tree.items()}
         if operation is not None:
-            # Whether the operation may run in another pool depends on the groups of the owner.
+            # The groups of the owner decide in which other pools the operation may run.
             await self._groups.know(operation.user)
         if operation is not None and request.pool is not None:
             pools.setdefault(operation.spec.tree, request.pool)

@@ -135,7 +135,7 @@ class JobLogs:
         if not attempt:
             return missing
         key = JobKey(request.operation, request.index, attempt)
-        # Whether the job runs is checked before its log is read. If the job ends in between, this answer still says that it runs, and the
+        # The check that the job runs comes before its log is read. If the job ends in between, this answer still says that it runs, and the
         # next answer has the rest of the log and the end.
         runs = self._runs(key)
         offset, limit = request.offset, request.limit

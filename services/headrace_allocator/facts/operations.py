@@ -109,7 +109,7 @@ class Operation:
         #: position in the pool's order.
         self.rank = live.started_at_ms
         self.in_fifo_pool, self.dominant_resource, self.preemption_priority = False, "cpu", PreemptionPriority.NONE
-        #: Whether the operation itself starves: it has been below its fair share for longer than a timeout.
+        #: Starvation of the operation itself: an operation starves if it has been below its fair share for longer than a timeout.
         self.starvation = StarvationStatus.NON_STARVING
         #: Cluster total and fair share, prepared for computing satisfaction. None until a position is computed from the present shares.
         self.owed: Owed | None = None

@@ -1,8 +1,9 @@
 """The size of all logs, and the choice of logs to remove: those of the operation that was idle for the longest time, among the operations
 of the person whose logs take the most bytes. So a person whose jobs write very much causes no logs of other persons to be removed.
 
-Logs of an operation that has a job running here are never removed. Sizes are bytes of content, not of disk blocks. The owners of logs that
-an earlier runner wrote are not known; these logs count together, as if they were of one person.
+Operations are named by their log folders (`folder_of_start`). Logs of an operation that has a job running here are never removed. Sizes are
+bytes of content, not of disk blocks. The owners of logs that an earlier runner wrote are not known; these logs count together, as if they
+were of one person.
 """
 
 from __future__ import annotations
